@@ -1,0 +1,44 @@
+"""The nouns that every part of the broker shares."""
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TopicPartition:
+    """One ordered log."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """An instant: wall time for what is stored, monotonic time for deadlines."""
+
+    wall_ms: int
+    monotonic_ms: int
+
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+TRANSACTION_TOPIC: Final = "__transaction_state"
+INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTION_TOPIC})
+
+
+def java_hash(text: str) -> int:
+    """`String.hashCode` of Java: over UTF-16 code units, in wrapping signed 32-bit arithmetic."""
+    value = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
+    return value - (1 << 32) if value >= 1 << 31 else value
+
+
+def partition_for(key: str, partition_count: int) -> int:
+    """The partition of an internal topic that owns a group or a transactional id."""
+    value = java_hash(key)
+    # Kafka's abs maps the one value that has no positive counterpart to 0.
+    return (0 if value == -(1 << 31) else abs(value)) % partition_count
