@@ -1,0 +1,44 @@
+"""Which tests run: those that need Kafka's JARs are left out loudly, never skipped in silence."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.peers.java import is_complete
+
+LEFT_OUT = pytest.StashKey[dict[str, int]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--peers",
+        choices=("auto", "require", "leave-out"),
+        default="auto",
+        help="tests that need the JARs of `make peers`: run them if the JARs are there (auto), "
+        "fail if they are not (require), or leave these tests out",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    choice = config.getoption("--peers")
+    if choice == "require" or (choice == "auto" and is_complete()):
+        return
+    left_out = [item for item in items if item.get_closest_marker("peers")]
+    if not left_out:
+        return
+    items[:] = [item for item in items if not item.get_closest_marker("peers")]
+    config.hook.pytest_deselected(items=left_out)
+    counts = config.stash.setdefault(LEFT_OUT, {})
+    for item in left_out:
+        path = str(Path(item.path).relative_to(config.rootpath))
+        counts[path] = counts.get(path, 0) + 1
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    counts = terminalreporter.config.stash.get(LEFT_OUT, None)
+    if not counts:
+        return
+    terminalreporter.section("NOT ALL TESTS RAN", sep="=", red=True, bold=True)
+    terminalreporter.write_line("Left out, since Kafka's JARs are not here (`make peers`):")
+    for path, count in sorted(counts.items()):
+        terminalreporter.write_line(f"  {path}: {count}")
