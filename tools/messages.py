@@ -59,8 +59,12 @@ def render_api(jar: zipfile.ZipFile, api: str) -> str:
     """The module of one API: its structs, its request and its response."""
     request = definition(jar, f"{api}Request")
     response = definition(jar, f"{api}Response")
-    body = "".join(render_message(message) for message in (request, response))
-    return module_text(api, body)
+    # Where request and response declare the same struct it is written once.
+    structs: dict[str, str] = {}
+    for message in (request, response):
+        for name, text in render_message(message):
+            assert structs.setdefault(name, text) == text, f"{api} has two kinds of {name}"
+    return module_text(api, "".join(structs.values()))
 
 
 def module_text(name: str, body: str) -> str:
@@ -78,17 +82,16 @@ def module_text(name: str, body: str) -> str:
     return "".join(lines) + body
 
 
-def render_message(message: dict[str, Any]) -> str:
+def render_message(message: dict[str, Any]) -> Iterator[tuple[str, str]]:
     flexible = message.get("flexibleVersions", "none")
     since = NEVER if flexible == "none" else int(flexible.rstrip("+").split("-")[0])
-    text = ""
     for name, fields in in_order(message):
-        text += render_struct(name, fields, since, ())
+        yield name, render_struct(name, fields, since, ())
     first, _, last = message["validVersions"].partition("-")
     extra = [f"VERSIONS: ClassVar[range] = range({first}, {int(last or first) + 1})"]
     if "apiKey" in message:
         extra.insert(0, f"API_KEY: ClassVar[int] = {message['apiKey']}")
-    return text + render_struct(message["name"], message["fields"], since, extra)
+    yield message["name"], render_struct(message["name"], message["fields"], since, extra)
 
 
 def in_order(message: dict[str, Any]) -> Iterator[tuple[str, list[dict[str, Any]]]]:

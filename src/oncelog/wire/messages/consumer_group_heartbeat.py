@@ -35,13 +35,6 @@ class ConsumerGroupHeartbeatRequest:
 
 
 @dataclass(slots=True, kw_only=True)
-class TopicPartitions:
-    FLEXIBLE_SINCE: ClassVar[int] = 0
-    topic_id: UUID = wire("uuid")
-    partitions: Sequence[int] = wire(["int32"])
-
-
-@dataclass(slots=True, kw_only=True)
 class Assignment:
     FLEXIBLE_SINCE: ClassVar[int] = 0
     topic_partitions: Sequence[TopicPartitions] = wire([TopicPartitions])

@@ -59,13 +59,6 @@ class DescribeTopicPartitionsResponseTopic:
 
 
 @dataclass(slots=True, kw_only=True)
-class Cursor:
-    FLEXIBLE_SINCE: ClassVar[int] = 0
-    topic_name: str = wire("string")
-    partition_index: int = wire("int32")
-
-
-@dataclass(slots=True, kw_only=True)
 class DescribeTopicPartitionsResponse:
     API_KEY: ClassVar[int] = 75
     VERSIONS: ClassVar[range] = range(0, 1)
