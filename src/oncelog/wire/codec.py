@@ -2,9 +2,9 @@
 
 For each (class, version) a decoder and an encoder are compiled on first use: straight-line Python
 in which neighbouring fields of fixed size share one `struct` call. Every length is checked
-against what is left of the frame before anything is allocated, so a hostile frame costs no more
-memory than its own size. Record batches stay views of the frame on the way in and separate,
-uncopied chunks on the way out.
+against what is left of the frame before anything is allocated, so no frame can claim more elements
+than it has bytes. Record batches stay views of the frame on the way in and separate, uncopied
+chunks on the way out.
 """
 
 import dataclasses
@@ -103,17 +103,19 @@ def uvarint(value: int) -> bytes:
 def read_uvarint(view: memoryview, position: int) -> tuple[int, int]:
     """Read an unsigned 32-bit LEB128 and say where it ended; longer ones are refused."""
     value = shift = 0
-    while True:
-        byte = view[position]
-        position += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            if value > 0xFFFFFFFF:
-                raise DecodeError("variable-length integer above 32 bits")
-            return value, position
-        shift += 7
-        if shift > 28:
-            raise DecodeError("variable-length integer of more than 5 bytes")
+    try:
+        while shift <= 28:
+            byte = view[position]
+            position += 1
+            value |= (byte & 127) << shift
+            if byte < 128:
+                if value > 0xFFFFFFFF:
+                    raise DecodeError("variable-length integer above 32 bits")
+                return value, position
+            shift += 7
+    except IndexError:
+        raise DecodeError("the bytes end within a variable-length integer") from None
+    raise DecodeError("variable-length integer of more than 5 bytes")
 
 
 def skip_tags(view: memoryview, position: int) -> int:
@@ -136,6 +138,11 @@ def _next_tag(previous: int, tag: int, size: int, left: int) -> int:
     return tag
 
 
+def _check_end(position: int, end: int, name: str) -> None:
+    if position != end:
+        raise DecodeError(f"{name} ends {position - end} bytes after its tag does")
+
+
 def _take(view: memoryview, position: int, size: int) -> memoryview:
     if size < 0 or size > len(view) - position:
         raise DecodeError(f"length {size} with {len(view) - position} bytes left")
@@ -153,6 +160,16 @@ def _null_refused(name: str) -> Any:
     raise DecodeError(f"{name} is null")
 
 
+def _null_forbidden(expression: str, version: int) -> None:
+    raise ValueError(f"{expression.removeprefix('m.')} may not be null in version {version}")
+
+
+def _check_version(cls: type, version: int) -> None:
+    # Called once for each compiled version. A number off the wire must not fill the cache.
+    if version not in getattr(cls, "VERSIONS", (version,)):
+        raise DecodeError(f"{cls.__name__} has no version {version}")
+
+
 # --- compiling ------------------------------------------------------------------------------
 
 
@@ -168,7 +185,9 @@ class _Source:
             "take": _take,
             "check_count": _check_count,
             "next_tag": _next_tag,
+            "check_end": _check_end,
             "null_refused": _null_refused,
+            "null_forbidden": _null_forbidden,
             "UUID": UUID,
             "ZERO_UUID": ZERO_UUID,
         }
@@ -212,6 +231,7 @@ def _flexible_since(cls: type) -> int:
 
 @cache
 def _decoder(cls: type, version: int) -> Callable[..., Any]:
+    _check_version(cls, version)
     source = _Source("b, p")
     flexible = is_flexible(cls, version)
     plain = _fields(cls, version, tagged=False)
@@ -231,7 +251,7 @@ def _decoder(cls: type, version: int) -> Callable[..., Any]:
     if flexible:
         tags = _fields(cls, version, tagged=True)
         for field in tags:
-            source.add(f"v_{field.name} = {source.name(_default_of(field))}")
+            source.add(f"v_{field.name} = {_fresh_default(source, field)}")
             arguments.append(f"{field.name}=v_{field.name}")
         _decode_tags(source, tags, version)
     source.add(f"return {source.name(cls)}({', '.join(arguments)}), p")
@@ -255,6 +275,13 @@ def _default_of(field: dataclasses.Field[Any]) -> Any:
     return field.default_factory()
 
 
+def _fresh_default(source: _Source, field: dataclasses.Field[Any]) -> str:
+    """An expression; a struct is made anew each time, for two messages must not share one."""
+    if field.default_factory is not dataclasses.MISSING:
+        return f"{source.name(field.default_factory)}()"
+    return source.name(field.default)
+
+
 def _decode_tags(source: _Source, tags: list[dataclasses.Field[Any]], version: int) -> None:
     source.add("n = b[p]; p += 1")
     source.add("if n > 127: n, p = read_uvarint(b, p - 1)")
@@ -269,6 +296,7 @@ def _decode_tags(source: _Source, tags: list[dataclasses.Field[Any]], version: i
         source.add(f"if tag == {field.metadata['tag']}:")
         source.indent += 1
         _decode_field(source, field, version, flexible=True)
+        source.add(f"check_end(p, end, '{field.name}')")
         source.indent -= 1
     source.add("p = end")
     source.indent -= 1
@@ -352,6 +380,7 @@ def _decode_one(
 
 @cache
 def _encoder(cls: type, version: int) -> Callable[..., Any]:
+    assert version in getattr(cls, "VERSIONS", (version,)), f"{cls.__name__} has no v{version}"
     source = _Source("m, out")
     flexible = is_flexible(cls, version)
     plain = _fields(cls, version, tagged=False)
@@ -373,14 +402,20 @@ def _encoder(cls: type, version: int) -> Callable[..., Any]:
     return source.compile()
 
 
+def _differs_from_default(source: _Source, field: dataclasses.Field[Any]) -> str:
+    value, default = f"m.{field.name}", _default_of(field)
+    if default == ():
+        return f"{value} is None or len({value})"  # an empty list is the default too
+    return f"{value} != {source.name(default)}"
+
+
 def _encode_tags(source: _Source, tags: list[dataclasses.Field[Any]], version: int) -> None:
     if not tags:
         source.add("add(b'\\0')")
         return
     source.add("tags = []")
     for field in tags:
-        default = source.name(_default_of(field))
-        source.add(f"if m.{field.name} != {default}:")
+        source.add(f"if {_differs_from_default(source, field)}:")
         source.indent += 1
         source.add("outer, out = out, []; add = out.append")
         _encode_field(source, field, f"m.{field.name}", version, flexible=True)
@@ -399,10 +434,8 @@ def _encode_field(
         _encode_one(source, kind, value, version, flexible, _is_nullable(field, version))
         return
     source.add(f"items = {value}")
-    source.add("if items is None:")
-    source.indent += 1
-    source.add(_null_length("int32", flexible))
-    source.indent -= 1
+    null = _null(value, "int32", version, flexible, _is_nullable(field, version))
+    source.add(f"if items is None: {null}")
     source.add("else:")
     source.indent += 1
     source.add(_length("len(items)", "int32", flexible, source))
@@ -420,7 +453,9 @@ def _encode_field(
     source.indent -= 1
 
 
-def _null_length(fixed: str, flexible: bool) -> str:
+def _null(value: str, fixed: str, version: int, flexible: bool, nullable: bool) -> str:
+    if not nullable:
+        return f"null_forbidden('{value}', {version})"
     null = b"\0" if flexible else struct.pack(">" + FORMATS[fixed], -1)
     return f"add({null!r})"
 
@@ -441,7 +476,8 @@ def _encode_one(
     elif kind in ("string", "bytes", "records"):
         fixed = "int16" if kind == "string" else "int32"
         source.add(f"x = {value}")
-        source.add(f"if x is None: {_null_length(fixed, flexible)}")
+        null = _null(value, fixed, version, flexible, nullable or kind == "records")
+        source.add(f"if x is None: {null}")
         source.add("else:")
         source.indent += 1
         if kind == "string":
