@@ -1,7 +1,7 @@
 """The settings of a topic: one typed attribute each, declared once with bounds and documentation.
 
 An attribute carries Kafka's name with underscores for dots: `retention.ms` is `retention_ms`. The
-broker's own settings (`server/config.py`) are declared with the same `setting` and give every topic
+broker's own settings (`runtime/config.py`) are declared with the same `setting` and give every topic
 its defaults; `synonym` is the broker-level name of that default.
 """
 

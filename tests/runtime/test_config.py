@@ -7,7 +7,7 @@ import pytest
 
 from oncelog.core.errors import InvalidConfig
 from oncelog.core.topic_config import TOPIC_SETTINGS, TopicConfig, render
-from oncelog.server.config import (
+from oncelog.runtime.config import (
     BROKER_SETTINGS,
     BrokerConfig,
     load_config,

@@ -1,0 +1,1 @@
+"""Topics, settings, features and producer ids: the shard that says what there is."""

@@ -1,0 +1,85 @@
+"""Notes: what happened, as data; here each becomes one log line.
+
+The core does not log. It returns notes, and so do storage and runtime where an operator should
+know. Tests assert on notes, not on text.
+"""
+
+import logging
+from dataclasses import dataclass, fields
+from typing import ClassVar
+
+from oncelog.core.errors import BrokerError
+
+log = logging.getLogger("oncelog")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TailCut:
+    """Recovery cut bytes that were never acknowledged as synced; they are kept in `kept_in`."""
+
+    level: ClassVar[int] = logging.WARNING
+    phrase: ClassVar[str] = "cut a torn tail"
+    partition: str
+    kept_in: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rebuilt:
+    """A file that is only a shortcut was missing or wrong and was made again from the log."""
+
+    level: ClassVar[int] = logging.INFO
+    phrase: ClassVar[str] = "rebuilt from the log"
+    partition: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionOffline:
+    """A log does not serve until somebody acts."""
+
+    level: ClassVar[int] = logging.ERROR
+    phrase: ClassVar[str] = "partition is offline"
+    partition: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """All logs are open."""
+
+    level: ClassVar[int] = logging.INFO
+    phrase: ClassVar[str] = "logs are open"
+    partitions: int
+    clean: bool
+    took_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrayRemoved:
+    """A directory that belongs to no topic, as a half-finished deletion leaves it."""
+
+    level: ClassVar[int] = logging.INFO
+    phrase: ClassVar[str] = "removed what a deleted topic left behind"
+    directory: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionMoved:
+    """Old records went."""
+
+    level: ClassVar[int] = logging.INFO
+    phrase: ClassVar[str] = "retention moved the log start"
+    partition: str
+    log_start_offset: int
+
+
+def write_note(note: object) -> None:
+    """Turn a note into a log line."""
+    if isinstance(note, BrokerError):
+        log.warning("a shard could not act", extra={"fields": {"error": str(note)}})
+        return
+    values = {f.name: getattr(note, f.name) for f in fields(note)}  # type: ignore[arg-type] # notes are dataclasses
+    level = getattr(note, "level", logging.INFO)
+    phrase = getattr(note, "phrase", type(note).__name__)
+    log.log(level, phrase, extra={"fields": values})

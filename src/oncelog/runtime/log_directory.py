@@ -1,0 +1,273 @@
+"""All partitions of a broker: opened at start, made and removed as the metadata says.
+
+A deleted topic's directories are renamed before they are emptied, so a crash half way leaves names
+that belong to nobody; the next start removes those. A partition's directory names its topic's id:
+one that belongs to an earlier topic of the same name is never taken for the new one.
+"""
+
+import asyncio
+import base64
+from collections.abc import Callable, Iterator
+from typing import Final
+from uuid import UUID
+
+from oncelog.core.errors import UnknownTopicOrPartition
+from oncelog.core.metadata.records import Topic
+from oncelog.core.producers import ProducerTable
+from oncelog.core.topic_config import TopicConfig
+from oncelog.core.types import Now, TopicPartition
+from oncelog.observe import notes
+from oncelog.runtime.flush import Flusher
+from oncelog.runtime.partition import Partition
+from oncelog.storage.checkpoints import (
+    LOG_STARTS,
+    RECOVERY_POINTS,
+    decode_checkpoint,
+    encode_checkpoint,
+)
+from oncelog.storage.disk import Disk
+from oncelog.storage.partition_log import PARTITION_METADATA, DamagedLogError, PartitionLog
+from oncelog.storage.recovery import recover
+
+METADATA_PARTITION: Final = TopicPartition("__cluster_metadata", 0)
+METADATA_ID: Final = UUID(int=1)
+CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
+_DELETED: Final = "-delete"
+
+
+def topic_id_text(topic_id: UUID) -> str:
+    """A topic id as Kafka prints it."""
+    return base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
+
+
+def partition_metadata(topic_id: UUID) -> str:
+    """The content of `partition.metadata`, as Kafka writes it."""
+    return f"version: 0\ntopic_id: {topic_id_text(topic_id)}"
+
+
+class LogDirectory:
+    """The logs under one data directory."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        flusher: Flusher,
+        *,
+        note: Callable[[object], None],
+    ) -> None:
+        self.disk = disk
+        self.flusher = flusher
+        self.leader_epoch = 0
+        self._note = note
+        self._partitions: dict[TopicPartition, Partition] = {}
+        self._recovery_points: dict[TopicPartition, int] = {}
+        self._log_starts: dict[TopicPartition, int] = {}
+        self._clean = False
+        self._stored_checkpoints: tuple[bytes, bytes] = (b"", b"")
+
+    # --- looking ----------------------------------------------------------------------------------
+
+    def get(self, topic_partition: TopicPartition) -> Partition:
+        """A partition that is served here."""
+        found = self._partitions.get(topic_partition)
+        if found is None:
+            raise UnknownTopicOrPartition(f"there is no partition {topic_partition}")
+        return found
+
+    def find(self, topic_partition: TopicPartition) -> Partition | None:
+        """A partition, if it is served here."""
+        return self._partitions.get(topic_partition)
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(list(self._partitions.values()))
+
+    @property
+    def was_clean(self) -> bool:
+        """Whether the last stop was an orderly one."""
+        return self._clean
+
+    # --- opening ----------------------------------------------------------------------------------
+
+    async def read_checkpoints(self) -> None:
+        """Learn where recovery has to look. The clean-stop mark counts once."""
+        self._recovery_points = decode_checkpoint(self.disk.read_file(RECOVERY_POINTS))
+        self._log_starts = decode_checkpoint(self.disk.read_file(LOG_STARTS))
+        self._clean = self.disk.read_file(CLEAN_SHUTDOWN) is not None
+        if self._clean:
+            self.disk.remove(CLEAN_SHUTDOWN)
+            await self.disk.sync([], ["."])
+
+    async def open_partition(
+        self, topic_partition: TopicPartition, topic_id: UUID, config: TopicConfig, now: Now
+    ) -> Partition:
+        """Open a partition from what is on the disk."""
+        directory = str(topic_partition)
+        metadata = partition_metadata(topic_id)
+        await self._remove_stranger(directory, metadata)
+        try:
+            recovered = await recover(
+                self.disk,
+                directory,
+                metadata=metadata,
+                recovery_point=self._recovery_points.get(topic_partition, 0),
+                log_start_offset=self._log_starts.get(topic_partition, 0),
+                clean=self._clean,
+                index_interval_bytes=config.index_interval_bytes,
+                now_ms=now.wall_ms,
+            )
+            log, producers, reason = recovered.log, recovered.producers, None
+            for kept_in, size in recovered.cut:
+                self._note(notes.TailCut(partition=directory, kept_in=kept_in, size_bytes=size))
+            for what in recovered.rebuilt:
+                self._note(notes.Rebuilt(partition=directory, what=what))
+        except DamagedLogError as error:
+            log = PartitionLog(self.disk, directory, metadata=metadata)
+            producers, reason = ProducerTable(), str(error)
+        partition = self._add(topic_partition, topic_id, log, producers, config)
+        if reason is not None:
+            partition.take_offline(reason)
+            self._note(notes.PartitionOffline(partition=directory, reason=reason))
+        return partition
+
+    async def _remove_stranger(self, directory: str, metadata: str) -> None:
+        found = self.disk.read_file(f"{directory}/{PARTITION_METADATA}")
+        if found is not None and found.decode("utf-8", "replace") != metadata:
+            self.disk.remove(directory)
+            await self.disk.sync([], ["."])
+            self._note(notes.StrayRemoved(directory=directory))
+
+    def create_partition(
+        self, topic_partition: TopicPartition, topic_id: UUID, config: TopicConfig
+    ) -> Partition:
+        """A partition that is new: its directory comes with its first batch."""
+        metadata = partition_metadata(topic_id)
+        log = PartitionLog(self.disk, str(topic_partition), metadata=metadata)
+        return self._add(topic_partition, topic_id, log, ProducerTable(), config)
+
+    def _add(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: UUID,
+        log: PartitionLog,
+        producers: ProducerTable,
+        config: TopicConfig,
+    ) -> Partition:
+        partition = Partition(
+            topic_partition,
+            topic_id=topic_id,
+            log=log,
+            producers=producers,
+            config=config,
+            leader_epoch=self.leader_epoch,
+            flusher=self.flusher,
+        )
+        self._partitions[topic_partition] = partition
+        return partition
+
+    async def remove_strays(self, topics: dict[str, Topic]) -> None:
+        """Remove the directories of topics that were deleted while the broker went down."""
+        known = {str(METADATA_PARTITION)}
+        for topic in topics.values():
+            known |= {f"{topic.name}-{index}" for index in range(topic.partition_count)}
+        removed = False
+        for name in self.disk.list("."):
+            if name in known or not self._is_partition_directory(name):
+                continue
+            self.disk.remove(name)
+            self._note(notes.StrayRemoved(directory=name))
+            removed = True
+        if removed:
+            await self.disk.sync([], ["."])
+
+    def _is_partition_directory(self, name: str) -> bool:
+        """Only what looks like ours is ever removed."""
+        if name.endswith(_DELETED):
+            return True
+        return PARTITION_METADATA in self.disk.list(name)
+
+    # --- deleting ---------------------------------------------------------------------------------
+
+    def remove_topic(self, name: str, topic_id: UUID) -> None:
+        """Stop serving a topic and delete its directories."""
+        error = UnknownTopicOrPartition(f"the topic {name} was deleted")
+        for topic_partition in [tp for tp in self._partitions if tp.topic == name]:
+            partition = self._partitions.pop(topic_partition)
+            partition.close(error)
+            self._recovery_points.pop(topic_partition, None)
+            self._log_starts.pop(topic_partition, None)
+            directory = str(topic_partition)
+            if self.disk.list(directory):
+                renamed = f"{directory}.{topic_id.hex}{_DELETED}"
+                self.disk.rename(directory, renamed)
+                self.disk.remove(renamed)
+
+    # --- keeping house ----------------------------------------------------------------------------
+
+    async def checkpoint(self) -> None:
+        """Write down how far each log is synced and where it begins."""
+        await self.flusher.flush()
+        for partition in self:
+            if partition.offline is None:
+                partition.log.write_indexes()
+        await self._write_checkpoints()
+
+    async def _write_checkpoints(self) -> None:
+        points, starts = dict(self._recovery_points), dict(self._log_starts)
+        for partition in self:
+            if partition.offline is not None:
+                continue
+            topic_partition = partition.topic_partition
+            points[topic_partition] = partition.recovery_point
+            starts[topic_partition] = partition.log_start_offset
+        self._recovery_points, self._log_starts = points, starts
+        texts = (
+            encode_checkpoint({tp: o for tp, o in points.items() if o > 0}),
+            encode_checkpoint({tp: o for tp, o in starts.items() if o > 0}),
+        )
+        for name, text, stored in zip(
+            (RECOVERY_POINTS, LOG_STARTS), texts, self._stored_checkpoints, strict=True
+        ):
+            if text != stored:
+                await self.disk.write_file(name, text)
+        self._stored_checkpoints = texts
+
+    async def apply_retention(self, now: Now) -> None:
+        """Drop old segments: first the new log start is stored, then the files go."""
+        moved = [p for p in self if p.offline is None and p.expire_head(now)]
+        await self.drop_heads(moved)
+        for partition in moved:
+            self._note(
+                notes.RetentionMoved(
+                    partition=str(partition.topic_partition),
+                    log_start_offset=partition.log_start_offset,
+                )
+            )
+
+    async def drop_heads(self, partitions: list[Partition]) -> None:
+        """Delete the segments below the log start of these partitions."""
+        if not partitions:
+            return
+        await self._write_checkpoints()
+        for partition in partitions:
+            if partition.offline is None:
+                partition.log.drop_head()
+
+    def expire_producers(self, now: Now, idle_ms: int) -> None:
+        """Forget producers that have been idle for so long."""
+        for partition in self:
+            partition.producers.expire(now_ms=now.wall_ms, idle_ms=idle_ms)
+
+    async def close(self) -> None:
+        """Stop in order: sync, snapshots, checkpoints, and last the mark that says so."""
+        for partition in self:
+            if partition.offline is None:
+                partition.log.write_snapshot(partition.producers)
+                partition.log.write_indexes()
+                self.flusher.wrote(partition)
+        await self.flusher.close()
+        await self._write_checkpoints()
+        if all(partition.offline is None for partition in self):
+            await self.disk.write_file(CLEAN_SHUTDOWN, b'{"version":0,"brokerEpoch":-1}')
+        for partition in self:
+            partition.log.close()
+        await asyncio.sleep(0)

@@ -1,0 +1,282 @@
+"""A partition that is being served: its log, its producers, and those who wait for it.
+
+The high watermark is where the log is committed: the synced end with `flush=sync`, the end of the
+log with `flush=os`. Readers never get past it and acks=all replies wait for it. Nothing here awaits
+between reading state and changing it, so on one event loop no lock is needed.
+"""
+
+import asyncio
+import errno
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+from uuid import UUID
+
+from oncelog.core.batch import BatchHeader, check_timestamp
+from oncelog.core.errors import BrokerError, InvalidTxnState, KafkaStorageError, OffsetOutOfRange
+from oncelog.core.log import count_expired
+from oncelog.core.producers import ProducerTable
+from oncelog.core.topic_config import TopicConfig
+from oncelog.core.types import Now, TopicPartition
+from oncelog.runtime.flush import Flusher
+from oncelog.storage.partition_log import DamagedLogError, LogEnd, PartitionLog, Unsynced
+
+
+class AppendResult(NamedTuple):
+    """Where a batch is."""
+
+    base_offset: int
+    last_offset: int
+    #: The broker's time of the append, or -1 where the topic keeps the producer's.
+    log_append_time_ms: int
+
+
+class Partition:
+    """One log, open for business."""
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        *,
+        topic_id: UUID,
+        log: PartitionLog,
+        producers: ProducerTable,
+        config: TopicConfig,
+        leader_epoch: int,
+        flusher: Flusher,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.log = log
+        self.producers = producers
+        self.config = config
+        self.leader_epoch = leader_epoch
+        self._flusher = flusher
+        self._committed_end = log.end()
+        #: Everything below it is on the disk: where the next recovery starts to look.
+        self.recovery_point = log.log_end_offset
+        self._offline: str | None = None
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._watchers: dict[Callable[[], None], None] = {}
+
+    # --- state ----------------------------------------------------------------------------------
+
+    @property
+    def high_watermark(self) -> int:
+        """Records below it are safe and readable."""
+        return self._committed_end.offset
+
+    @property
+    def committed_end(self) -> LogEnd:
+        """The high watermark with its place in the files."""
+        return self._committed_end
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Below it no transaction is open."""
+        return self._committed_end.offset
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that can be read."""
+        return self.log.log_start_offset
+
+    @property
+    def offline(self) -> str | None:
+        """Why the log does not serve, if it does not."""
+        return self._offline
+
+    def check_online(self) -> None:
+        """Refuse to touch a log that failed."""
+        if self._offline is not None:
+            raise KafkaStorageError(f"{self.topic_partition} is offline: {self._offline}")
+
+    def take_offline(self, reason: str) -> None:
+        """Stop serving until a restart: what the page cache says can no longer be trusted."""
+        if self._offline is not None:
+            return
+        self._offline = reason
+        error = KafkaStorageError(f"{self.topic_partition} went offline: {reason}")
+        while self._waiting:
+            _, future = self._waiting.popleft()
+            if not future.done():
+                future.set_exception(error)
+        self._notify()
+
+    # --- writing --------------------------------------------------------------------------------
+
+    def append_from_client(self, batch: memoryview, header: BatchHeader, now: Now) -> AppendResult:
+        """Append a batch that has been admitted, or recognise it as a repeat."""
+        self.check_online()
+        if header.has_producer:
+            repeated = self.producers.find_duplicate(header)
+            if repeated is not None:
+                append_time = repeated.timestamp if self._stamps_append_time else -1
+                return AppendResult(repeated.base_offset, repeated.last_offset, append_time)
+            if header.is_transactional:
+                raise InvalidTxnState("no transaction is open for this producer")
+            self.producers.check(header)
+        if not self._stamps_append_time:
+            check_timestamp(
+                header,
+                now_ms=now.wall_ms,
+                before_max_ms=self.config.message_timestamp_before_max_ms,
+                after_max_ms=self.config.message_timestamp_after_max_ms,
+            )
+        return self.append(batch, header, now)
+
+    def append(self, batch: memoryview, header: BatchHeader, now: Now) -> AppendResult:
+        """Append without asking the producer table; on an error nothing has changed."""
+        self.check_online()
+        append_time_ms = now.wall_ms if self._stamps_append_time else None
+        try:
+            placed = self.log.append(
+                batch,
+                header,
+                leader_epoch=self.leader_epoch,
+                config=self.config,
+                producers=self.producers,
+                append_time_ms=append_time_ms,
+            )
+        except OSError as error:
+            # A full disk has room again some day; the file is as it was. Anything else is not ours
+            # to judge.
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                self.take_offline(f"a write failed: {error}")
+            raise KafkaStorageError(f"{self.topic_partition}: {error}") from error
+        if placed.has_producer:
+            self.producers.apply(
+                placed, timestamp_ms=placed.max_timestamp, active_at_ms=now.wall_ms
+            )
+        self._flusher.wrote(self)
+        return AppendResult(
+            placed.base_offset,
+            placed.last_offset,
+            -1 if append_time_ms is None else append_time_ms,
+        )
+
+    @property
+    def _stamps_append_time(self) -> bool:
+        return self.config.message_timestamp_type == "LogAppendTime"
+
+    def committed(self, end_offset: int) -> asyncio.Future[None] | None:
+        """None if everything below `end_offset` is committed, else a future for that moment."""
+        if self._committed_end.offset >= end_offset and self._offline is None:
+            return None
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._offline is not None:
+            future.set_exception(KafkaStorageError(f"{self.topic_partition}: {self._offline}"))
+        else:
+            # Appends come in order, so those who wait do too, but for repeats of older batches.
+            self._waiting.append((end_offset, future))
+        return future
+
+    async def wait_committed(self, end_offset: int) -> None:
+        """Wait until everything below `end_offset` is committed."""
+        future = self.committed(end_offset)
+        if future is not None:
+            await future
+
+    # --- called by the flusher --------------------------------------------------------------------
+
+    def take_unsynced(self) -> Unsynced:
+        """What the next sync has to cover."""
+        return self.log.take_unsynced()
+
+    def written_end(self) -> LogEnd:
+        """Where the log ends, committed or not."""
+        return self.log.end()
+
+    def set_committed(self, end: LogEnd) -> None:
+        """The log is committed up to here: wake who waited for it."""
+        if end.offset <= self._committed_end.offset:
+            return
+        self._committed_end = end
+        still: list[tuple[int, asyncio.Future[None]]] = []
+        while self._waiting:
+            end_offset, future = self._waiting.popleft()
+            if end_offset > end.offset:
+                still.append((end_offset, future))
+            elif not future.done():
+                future.set_result(None)
+        self._waiting.extend(still)
+        self._notify()
+
+    def set_synced(self, end: LogEnd) -> None:
+        """The log is on the disk up to here."""
+        self.recovery_point = max(self.recovery_point, end.offset)
+
+    # --- reading --------------------------------------------------------------------------------
+
+    def read(self, offset: int, *, max_bytes: int, whole_first: bool) -> bytes:
+        """Committed batches from the one that holds `offset`."""
+        self.check_online()
+        self.check_range(offset)
+        if offset >= self._committed_end.offset:
+            return b""
+        try:
+            return self.log.read(
+                offset, end=self._committed_end, max_bytes=max_bytes, whole_first=whole_first
+            )
+        except (DamagedLogError, OSError) as error:
+            raise KafkaStorageError(f"{self.topic_partition}: {error}") from error
+
+    def check_range(self, offset: int) -> None:
+        """Refuse an offset that is not in the log."""
+        if not self.log.log_start_offset <= offset <= self.log.log_end_offset:
+            raise OffsetOutOfRange(
+                f"{self.topic_partition} has offsets {self.log.log_start_offset} to "
+                f"{self.log.log_end_offset}, asked for {offset}"
+            )
+
+    def available_bytes(self, offset: int) -> int:
+        """Roughly how much a reader at `offset` could get now."""
+        return self.log.bytes_between(offset, self._committed_end)
+
+    def watch(self, callback: Callable[[], None]) -> None:
+        """Call `callback` whenever there may be more to read, until `unwatch`."""
+        self._watchers[callback] = None
+
+    def unwatch(self, callback: Callable[[], None]) -> None:
+        """Stop calling."""
+        self._watchers.pop(callback, None)
+
+    def _notify(self) -> None:
+        for callback in list(self._watchers):
+            callback()
+
+    # --- the head -------------------------------------------------------------------------------
+
+    def delete_records(self, offset: int | None) -> int:
+        """Move the log start; None means up to the high watermark. Returns the new start."""
+        self.check_online()
+        target = self.high_watermark if offset is None else offset
+        if target < 0 or target > self.high_watermark:
+            raise OffsetOutOfRange(
+                f"cannot delete up to {target}, the high watermark is {self.high_watermark}"
+            )
+        self.log.advance_start(target)
+        return self.log.log_start_offset
+
+    def expire_head(self, now: Now) -> bool:
+        """Apply retention: says whether the log start moved. Segments go when that is stored."""
+        count = count_expired(
+            self.log.facts(),
+            high_watermark=self.high_watermark,
+            now_ms=now.wall_ms,
+            config=self.config,
+        )
+        if count == 0:
+            return False
+        self.log.advance_start(self.log.segments[count].base_offset)
+        return True
+
+    def close(self, error: BrokerError) -> None:
+        """Stop serving for good, as when the topic is deleted."""
+        self._offline = str(error)
+        while self._waiting:
+            _, future = self._waiting.popleft()
+            if not future.done():
+                future.set_exception(error)
+        self._notify()
+        self.log.close()

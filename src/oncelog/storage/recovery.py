@@ -1,0 +1,254 @@
+"""Opening a log after a stop, an orderly one or not.
+
+Above the recovery point (everything below it was synced) the log is read batch by batch and cut
+where the first bad one begins; what is cut is kept in a file beside it. A bad batch below the
+recovery point is damage: nothing is cut, nothing is skipped, the partition stays closed. After an
+orderly stop only the last segment is touched. Recovery does not depend on how often it was
+interrupted: it writes nothing that the next attempt would read differently.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from oncelog.core.batch import BatchHeader, checksum
+from oncelog.core.leader_epochs import BadCheckpoint, LeaderEpochs, decode_epochs
+from oncelog.core.producers import BadSnapshot, ProducerTable, decode_snapshot
+from oncelog.storage.disk import Disk, File
+from oncelog.storage.partition_log import LEADER_EPOCHS, DamagedLogError, PartitionLog
+from oncelog.storage.segment import Segment, segment_name
+
+_LOG: Final = ".log"
+
+
+@dataclass(slots=True)
+class Recovered:
+    """A log that is ready to serve, and what it took."""
+
+    log: PartitionLog
+    producers: ProducerTable
+    #: What was cut off, as (file it was kept in, bytes).
+    cut: list[tuple[str, int]] = field(default_factory=list)
+    #: Snapshots and indexes that could not be trusted.
+    rebuilt: list[str] = field(default_factory=list)
+
+
+async def recover(
+    disk: Disk,
+    directory: str,
+    *,
+    metadata: str,
+    recovery_point: int,
+    log_start_offset: int,
+    clean: bool,
+    index_interval_bytes: int,
+    now_ms: int,
+) -> Recovered:
+    """Open the log in `directory`."""
+    names = disk.list(directory)
+    bases = _sweep(disk, directory, names)
+    log = PartitionLog(disk, directory, metadata=metadata, log_start_offset=log_start_offset)
+    recovered = Recovered(log, ProducerTable())
+    if not bases:
+        if recovery_point > log_start_offset:
+            raise DamagedLogError(
+                f"{directory} was synced up to offset {recovery_point} and has no segment now"
+            )
+        return recovered
+    log.segments = [
+        Segment(disk, directory, base, index_interval_bytes=index_interval_bytes) for base in bases
+    ]
+    log.advance_start(max(bases[0], log_start_offset))
+    await _open_segments(disk, recovered, recovery_point, clean=clean)
+    _load_epochs(disk, recovered)
+    _load_producers(disk, recovered, now_ms)
+    return recovered
+
+
+def _sweep(disk: Disk, directory: str, names: list[str]) -> list[int]:
+    """Remove what a crash left half done; returns the base offsets of the segments."""
+    bases = []
+    for name in names:
+        stem, dot, suffix = name.partition(".")
+        if suffix == "log" and stem.isdigit() and len(stem) == 20:
+            bases.append(int(stem))
+        elif name.endswith(".tmp"):
+            disk.remove(f"{directory}/{name}")
+        elif dot and suffix in ("index", "timeindex") and f"{stem}.log" not in names:
+            disk.remove(f"{directory}/{name}")
+    return sorted(bases)
+
+
+async def _open_segments(
+    disk: Disk, recovered: Recovered, recovery_point: int, *, clean: bool
+) -> None:
+    """Load the segments in order, and cut at the first bad batch above the recovery point."""
+    segments = recovered.log.segments
+    for index, segment in enumerate(segments):
+        next_base = segments[index + 1].base_offset if index + 1 < len(segments) else None
+        indexed = _load_indexes(segment)
+        if not indexed:
+            recovered.rebuilt.append(f"{segment.file.path}: index")
+        if indexed and next_base is not None and next_base <= recovery_point:
+            _load_sealed(segment, next_base, verify=not clean)
+            continue
+        position = _scan(segment, recovery_point, check_sums=not clean)
+        if position == segment.size_bytes and next_base in (None, segment.end_offset):
+            continue
+        if segment.end_offset < recovery_point:
+            raise DamagedLogError(
+                f"{segment.file.path} has no good batch at byte {position} (offset "
+                f"{segment.end_offset}), though everything below {recovery_point} was synced"
+            )
+        await _set_aside(disk, recovered, segment, position)
+        for later in segments[index + 1 :]:
+            await _set_aside(disk, recovered, later, 0)
+            _remove_segment(disk, recovered.log, later)
+        del segments[index + 1 :]
+        break
+
+
+def _load_indexes(segment: Segment) -> bool:
+    """Take over the index files, if the newest entry points at the batch that it names."""
+    if not (segment.offset_index.load() and segment.time_index.load()):
+        return False
+    entry = segment.offset_index.last()
+    if entry is None:
+        return True
+    for _, header in segment.walk(entry[1]):
+        return header.last_offset == segment.base_offset + entry[0]
+    return False
+
+
+def _load_sealed(segment: Segment, next_base: int, *, verify: bool) -> None:
+    """A complete segment: its times come from its index, its end from its successor."""
+    last = segment.time_index.last()
+    if last is not None:
+        segment.max_timestamp = last[0]
+        segment.max_timestamp_offset = segment.base_offset + last[1]
+    segment.end_offset = next_base
+    if not verify:
+        return
+    entry = segment.offset_index.last()
+    end = segment.base_offset
+    for _, header in segment.walk(entry[1] if entry else 0):
+        end = header.next_offset
+    if end != next_base:
+        raise DamagedLogError(f"{segment.file.path} ends at {end}, the next begins at {next_base}")
+
+
+def _scan(segment: Segment, recovery_point: int, *, check_sums: bool) -> int:
+    """Read the headers from the last index entry that was synced; returns where the good part ends."""
+    position = _trim_indexes(segment, recovery_point)
+    for _, header in segment.walk():
+        segment.first_timestamp = header.max_timestamp if header.max_timestamp >= 0 else None
+        break
+    expected = segment.base_offset
+    for start, header in segment.walk(position):
+        if header.base_offset < expected:
+            break  # An offset that goes back: these bytes are from another time.
+        is_new = header.next_offset > recovery_point
+        if is_new and check_sums and not _holds(segment.file, start, header):
+            break
+        segment.note(header, start)
+        expected = header.next_offset
+        position = start + header.size_bytes
+    return position
+
+
+def _trim_indexes(segment: Segment, recovery_point: int) -> int:
+    """Drop index entries above the recovery point; returns the position of the last one left."""
+    count = len(segment.offset_index)
+    while count and segment.base_offset + segment.offset_index[count - 1][0] >= recovery_point:
+        count -= 1
+    segment.offset_index.truncate(count)
+    entry = segment.offset_index.last()
+    time_count = len(segment.time_index)
+    while time_count and (entry is None or segment.time_index[time_count - 1][1] > entry[0]):
+        time_count -= 1
+    segment.time_index.truncate(time_count)
+    last_time = segment.time_index.last()
+    if last_time is not None:
+        segment.max_timestamp = last_time[0]
+        segment.max_timestamp_offset = segment.base_offset + last_time[1]
+    return entry[1] if entry else 0
+
+
+def _holds(file: File, position: int, header: BatchHeader) -> bool:
+    return checksum(file.read(position, header.size_bytes)) == header.crc
+
+
+async def _set_aside(disk: Disk, recovered: Recovered, segment: Segment, position: int) -> None:
+    """Keep what is cut: an operator may want to look at it."""
+    size = segment.size_bytes - position
+    if size > 0:
+        path = f"{segment.file.path.removesuffix(_LOG)}.{position}.cut"
+        keep = disk.open(path, create=True)
+        for start in range(position, segment.size_bytes, 1 << 20):
+            keep.append([segment.file.read(start, min(1 << 20, segment.size_bytes - start))])
+        directory = path.rpartition("/")[0]
+        await disk.sync([keep], [directory])
+        keep.close()
+        recovered.cut.append((path, size))
+    segment.file.truncate(position)
+    await disk.sync([segment.file])
+
+
+def _remove_segment(disk: Disk, log: PartitionLog, segment: Segment) -> None:
+    segment.close()
+    stem = f"{log.directory}/{segment_name(segment.base_offset)}"
+    for suffix in (_LOG, ".index", ".timeindex"):
+        disk.remove(stem + suffix)
+
+
+def _load_epochs(disk: Disk, recovered: Recovered) -> None:
+    log = recovered.log
+    data = disk.read_file(f"{log.directory}/{LEADER_EPOCHS}")
+    try:
+        log.leader_epochs = decode_epochs(data) if data is not None else LeaderEpochs()
+    except BadCheckpoint:
+        recovered.rebuilt.append(f"{log.directory}/{LEADER_EPOCHS}")
+    log.leader_epochs.truncate_from_end(log.log_end_offset)
+    # The file may be older than the newest batches, which know their epoch themselves.
+    unsure = log.segments[-1:] if log.leader_epochs.entries else log.segments
+    for segment in unsure:
+        for _, header in segment.walk():
+            log.leader_epochs.assign(header.leader_epoch, header.base_offset)
+    log.leader_epochs.truncate_from_start(log.log_start_offset)
+
+
+def _load_producers(disk: Disk, recovered: Recovered, now_ms: int) -> None:
+    """The newest good snapshot, and everything that was appended after it."""
+    log = recovered.log
+    names = [n for n in disk.list(log.directory) if n.endswith(".snapshot")]
+    offset = log.log_start_offset
+    for name in sorted(names, reverse=True):
+        stem = name.removesuffix(".snapshot")
+        usable = stem.isdigit() and log.log_start_offset < int(stem) <= log.log_end_offset
+        table = _read_snapshot(disk, f"{log.directory}/{stem}") if usable else None
+        if table is not None:
+            recovered.producers, offset = table, int(stem)
+            break
+        if usable:
+            recovered.rebuilt.append(f"{log.directory}/{name}")
+        disk.remove(f"{log.directory}/{name}")
+        disk.remove(f"{log.directory}/{stem}.window")
+    for segment in log.segments:
+        if segment.end_offset <= offset:
+            continue
+        for _, header in segment.walk(segment.index_position(offset)):
+            if header.base_offset >= offset and header.has_producer:
+                # When it was appended nobody knows any more: now is the safe answer.
+                recovered.producers.apply(
+                    header, timestamp_ms=header.max_timestamp, active_at_ms=now_ms
+                )
+
+
+def _read_snapshot(disk: Disk, stem: str) -> ProducerTable | None:
+    snapshot = disk.read_file(f"{stem}.snapshot")
+    window = disk.read_file(f"{stem}.window")
+    if snapshot is None or window is None:
+        return None
+    try:
+        return decode_snapshot(snapshot, window)
+    except BadSnapshot:
+        return None
