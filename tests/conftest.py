@@ -1,12 +1,14 @@
 """Which tests run: those that need Kafka's JARs are left out loudly, never skipped in silence."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from tests.peers.java import is_complete
+from tests.peers.kafka import Kafka, running_kafka
 
 # A busy machine is no failure, so examples have no deadline. A commit is judged by the same examples
 # each time; whoever works on it sees new ones.
@@ -15,6 +17,13 @@ settings.register_profile("ci", settings.get_profile("here"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "here")
 
 LEFT_OUT = pytest.StashKey[dict[str, int]]()
+
+
+@pytest.fixture(scope="session")
+def kafka_broker() -> Iterator[Kafka]:
+    """One Apache Kafka for all tests that compare us with it; mark them `peers`."""
+    with running_kafka() as kafka:
+        yield kafka
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

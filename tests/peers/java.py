@@ -38,21 +38,18 @@ def jar(peer: str, name: str) -> Path:
     return found[0]
 
 
-def command(peer: str, main: str, arguments: Sequence[str], *, heap_mib: int = 256) -> list[str]:
+#: Tools share two cores with the broker under test: they should start fast rather than run fast.
+QUICK: Final = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+
+def command(
+    peer: str, main: str, arguments: Sequence[str], *, options: Sequence[str] = QUICK
+) -> list[str]:
     """The command line of a main class, or of a `.java` file that is compiled as it starts."""
     java = os.environ.get("JAVA") or shutil.which("java")
     assert java is not None, "there is no java here: `make setup` says what to install"
-    return [
-        java,
-        f"-Xmx{heap_mib}m",
-        # Two cores are shared with the broker under test: start fast rather than run fast.
-        "-XX:+UseSerialGC",
-        "-XX:TieredStopAtLevel=1",
-        "-cp",
-        f"{PEERS / peer}/*",
-        main,
-        *arguments,
-    ]
+    log = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
+    return [java, *options, log, "-cp", f"{PEERS / peer}/*", main, *arguments]
 
 
 def run(
