@@ -1,0 +1,89 @@
+"""Frames as a client sees them: pure functions between messages and bytes.
+
+    request   size:int32 | api_key:int16 | version:int16 | correlation_id:int32 | client_id | body
+    response  size:int32 | correlation_id:int32 | body
+
+A flexible version has a tag buffer behind each header, but for one exception: the response header
+of ApiVersions never has one, since a client reads it before it knows what the broker speaks.
+"""
+
+import struct
+from typing import Any, Final
+
+from oncelog.client.errors import BadReply
+from oncelog.wire.codec import DecodeError, decode, encode, is_flexible, skip_tags
+from oncelog.wire.messages import response_class
+
+API_VERSIONS: Final = 18
+
+#: Larger than any answer that we ask for; a size beyond it is not a size.
+FRAME_MAX_BYTES: Final = 256 * 1024 * 1024
+
+_SIZE: Final = struct.Struct(">i")
+_HEADER: Final = struct.Struct(">hhi")
+
+
+def encode_request(message: Any, *, version: int, correlation_id: int, client_id: str) -> bytes:
+    """One whole frame, its size included."""
+    name = client_id.encode()
+    body = b"".join(
+        (
+            _HEADER.pack(message.API_KEY, version, correlation_id),
+            len(name).to_bytes(2, "big"),
+            name,
+            b"\0" if is_flexible(type(message), version) else b"",
+            encode(message, version),
+        )
+    )
+    return _SIZE.pack(len(body)) + body
+
+
+def correlation_id_of(frame: memoryview) -> int:
+    """Which request a frame (without its size) answers."""
+    if len(frame) < _SIZE.size:
+        raise BadReply(f"A response of {len(frame)} bytes is too short to be one.")
+    (correlation_id,) = _SIZE.unpack_from(frame)
+    return int(correlation_id)
+
+
+def decode_response(frame: memoryview, *, api_key: int, version: int) -> Any:
+    """The message in a frame (without its size)."""
+    cls = response_class(api_key)
+    try:
+        position = _SIZE.size
+        if api_key != API_VERSIONS and is_flexible(cls, version):
+            position = skip_tags(frame, position)
+        return decode(cls, version, frame, position)
+    except (DecodeError, IndexError) as error:
+        raise BadReply(f"{cls.__name__} v{version} cannot be read: {error}.") from error
+
+
+class FrameReader:
+    """Cuts a stream of bytes into frames, however they arrive."""
+
+    def __init__(self, max_bytes: int = FRAME_MAX_BYTES) -> None:
+        """`max_bytes` bounds what a peer can make us hold."""
+        self._max_bytes = max_bytes
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[memoryview]:
+        """Take some bytes and give back the frames that are now whole, without their sizes."""
+        self._buffer += data
+        frames = []
+        start = 0
+        while len(self._buffer) - start >= _SIZE.size:
+            (size,) = _SIZE.unpack_from(self._buffer, start)
+            if not 0 <= size <= self._max_bytes:
+                raise BadReply(f"A frame of {size} bytes: the peer does not speak Kafka.")
+            end = start + _SIZE.size + size
+            if len(self._buffer) < end:
+                break
+            frames.append(memoryview(bytes(self._buffer[start + _SIZE.size : end])))
+            start = end
+        del self._buffer[:start]
+        return frames
+
+    @property
+    def is_between_frames(self) -> bool:
+        """Whether the stream may end here without loss."""
+        return not self._buffer
