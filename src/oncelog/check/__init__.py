@@ -1,0 +1,56 @@
+"""An independent judge: reads the history of a run and names what the log did wrong.
+
+It shares no code with the broker, so that a mistake in one cannot hide in the other.
+"""
+
+from oncelog.check.history import (
+    HARNESS,
+    End,
+    Ends,
+    Event,
+    Group,
+    History,
+    Kind,
+    Op,
+    Range,
+    Read,
+    Record,
+    Run,
+    Unreadable,
+    Write,
+    open_history,
+    parse_history,
+)
+from oncelog.check.payload import BadPayload, Payload, decode_payload, encode_payload, value_of
+from oncelog.check.recorder import Recorder
+from oncelog.check.verdict import Report, Verdict, as_json, as_text, judge
+
+__all__ = [
+    "HARNESS",
+    "BadPayload",
+    "End",
+    "Ends",
+    "Event",
+    "Group",
+    "History",
+    "Kind",
+    "Op",
+    "Payload",
+    "Range",
+    "Read",
+    "Record",
+    "Recorder",
+    "Report",
+    "Run",
+    "Unreadable",
+    "Verdict",
+    "Write",
+    "as_json",
+    "as_text",
+    "decode_payload",
+    "encode_payload",
+    "judge",
+    "open_history",
+    "parse_history",
+    "value_of",
+]
