@@ -1,0 +1,1 @@
+"""One module for each Kafka API: every version is lowered to one shape here, and raised again."""

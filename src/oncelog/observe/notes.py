@@ -74,6 +74,16 @@ class RetentionMoved:
     log_start_offset: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChoreFailed:
+    """Something that is done again and again did not work this time."""
+
+    level: ClassVar[int] = logging.WARNING
+    phrase: ClassVar[str] = "a regular task failed"
+    chore: str
+    error: str
+
+
 def write_note(note: object) -> None:
     """Turn a note into a log line."""
     if isinstance(note, BrokerError):

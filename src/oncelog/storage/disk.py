@@ -214,7 +214,11 @@ class RealDisk:
     async def sync(self, files: Iterable[File], directories: Iterable[str] = ()) -> None:
         """Make files and directories durable, all in one visit to the thread."""
         # A handle of our own: the file's may be closed to make room while the thread works.
-        handles = [os.dup(file.fd()) for file in files if isinstance(file, RealFile)]
+        handles = []
+        for file in files:
+            assert isinstance(file, RealFile), f"{file.path} is not of this disk"
+            with contextlib.suppress(FileNotFoundError):  # deleted meanwhile: nothing to keep
+                handles.append(os.dup(file.fd()))
         paths = [self.absolute(path) for path in directories]
         await self._in_thread(_sync_all, handles, paths)
 

@@ -1,0 +1,239 @@
+"""The broker as its APIs see it: what there is, and how to change it."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import assert_never
+from uuid import UUID
+
+from oncelog.core.errors import (
+    InvalidTopic,
+    TopicAlreadyExists,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from oncelog.core.groups.commands import TopicDeleted as TopicOffsetsDeleted
+from oncelog.core.groups.config import GroupConfig
+from oncelog.core.metadata import records
+from oncelog.core.metadata.records import Topic
+from oncelog.core.metadata.shard import (
+    AllocateProducerIds,
+    Command,
+    CreateTopic,
+    Effect,
+    MetadataShard,
+    Reply,
+    StartBroker,
+    check_topic_name,
+)
+from oncelog.core.types import INTERNAL_TOPICS, OFFSETS_TOPIC, TopicPartition
+from oncelog.runtime.clock import Clock
+from oncelog.runtime.config import BrokerConfig
+from oncelog.runtime.fetch_sessions import FetchSessions
+from oncelog.runtime.groups import GroupCoordinator
+from oncelog.runtime.host import ShardHost
+from oncelog.runtime.log_directory import METADATA_ID, METADATA_PARTITION, LogDirectory
+from oncelog.runtime.partition import Partition
+from oncelog.runtime.producer_ids import ProducerIdSource
+
+
+class Node:
+    """One broker: its metadata, its logs, its coordinators."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        logs: LogDirectory,
+        *,
+        clock: Clock,
+        fresh_id: Callable[[], UUID],
+        note: Callable[[object], None],
+    ) -> None:
+        self.config = config
+        self.logs = logs
+        self.clock = clock
+        self.fresh_id = fresh_id
+        self.note = note
+        self.cluster_id = ""
+        #: Where clients reach this broker; known once it listens.
+        self.advertised: tuple[str, int] = ("", 0)
+        self.metadata = MetadataShard(
+            topic_defaults=config.topic_defaults(), max_partitions=config.oncelog_partitions_max
+        )
+        self.producer_ids = ProducerIdSource(self._allocate_producer_ids)
+        self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots)
+        self.groups = GroupCoordinator(_group_config(config), clock, note)
+        self._host: ShardHost[Command, Reply, Effect] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # --- start ------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Read the metadata, then open every partition that it names."""
+        now = self.clock.now()
+        await self.logs.read_checkpoints()
+        defaults = self.config.topic_defaults()
+        partition = await self.logs.open_partition(METADATA_PARTITION, METADATA_ID, defaults, now)
+        partition.check_online()
+        self._host = ShardHost(
+            self.metadata, partition, clock=self.clock, act=self._act, note=self.note
+        )
+        self._host.replay()
+        epoch = await self._host.submit(StartBroker())
+        assert isinstance(epoch, int), "a start is answered with its epoch"
+        self.logs.leader_epoch = epoch
+        await self.logs.remove_strays(self.metadata.topics)
+        for topic in self.metadata.topics.values():
+            config = self.metadata.topic_config(topic)
+            for index in range(topic.partition_count):
+                topic_partition = TopicPartition(topic.name, index)
+                await self.logs.open_partition(topic_partition, topic.topic_id, config, now)
+                if index % 100 == 0:
+                    await asyncio.sleep(0)
+        self._open_coordinators()
+
+    def _open_coordinators(self) -> None:
+        topic = self.metadata.topics.get(OFFSETS_TOPIC)
+        if topic is not None:
+            for index in range(topic.partition_count):
+                self.groups.open(self.logs.get(TopicPartition(OFFSETS_TOPIC, index)))
+
+    # --- metadata ---------------------------------------------------------------------------------
+
+    async def change(self, command: Command) -> Reply:
+        """Change the metadata; when this returns, the change is durable and in force."""
+        assert self._host is not None, "the node is open"
+        return await self._host.submit(command)
+
+    def _act(self, record: Effect) -> None:
+        """Bring the logs in line with what the metadata says now."""
+        match record:
+            case records.Topic():
+                self._take_over(record)
+            case records.TopicDeleted():
+                self.logs.remove_topic(record.name, record.topic_id)
+                if self.groups.is_open:
+                    task = asyncio.get_running_loop().create_task(
+                        self._forget_offsets(record.name, record.topic_id)
+                    )
+                    self._tasks.add(task)
+                    task.add_done_callback(self._tasks.discard)
+            case records.BrokerConfigs() | records.ProducerIds() | records.BrokerStarted():
+                pass
+            case records.FeatureLevel():
+                pass
+            case _:
+                assert_never(record)
+
+    async def _forget_offsets(self, name: str, topic_id: UUID) -> None:
+        await self.groups.submit_to_all(TopicOffsetsDeleted(topic=name, topic_id=topic_id))
+
+    def _take_over(self, topic: Topic) -> None:
+        config = self.metadata.topic_config(topic)
+        for index in range(topic.partition_count):
+            topic_partition = TopicPartition(topic.name, index)
+            partition = self.logs.find(topic_partition)
+            if partition is None:
+                partition = self.logs.create_partition(topic_partition, topic.topic_id, config)
+            else:
+                partition.config = config
+            if topic.name == OFFSETS_TOPIC:
+                self.groups.open(partition)
+
+    async def _allocate_producer_ids(self) -> int:
+        first = await self.change(AllocateProducerIds())
+        assert isinstance(first, int), "a block is answered with its first id"
+        return first
+
+    async def create_topic(
+        self, name: str, partition_count: int, configs: Mapping[str, str] | None = None,
+        *, internal: bool = False,
+    ) -> Topic:  # fmt: skip
+        """Make a topic, or return the one that somebody made at the same moment."""
+        command = CreateTopic(
+            name=name,
+            partition_count=partition_count,
+            fresh_id=self.fresh_id(),
+            configs=configs or {},
+            internal=internal,
+        )
+        try:
+            await self.change(command)
+        except TopicAlreadyExists:
+            pass
+        return self.metadata.topic(name)
+
+    async def ensure_topic(self, name: str) -> Topic:
+        """The topic, made on first use where the settings allow that."""
+        found = self.metadata.topics.get(name)
+        if found is not None:
+            return found
+        check_topic_name(name)
+        if name == OFFSETS_TOPIC:
+            return await self.ensure_offsets_topic()
+        if name in INTERNAL_TOPICS or not self.config.auto_create_topics_enable:
+            raise UnknownTopicOrPartition(f"there is no topic {name!r}")
+        return await self.create_topic(name, self.config.num_partitions)
+
+    async def ensure_offsets_topic(self) -> Topic:
+        """The topic of group offsets: made when the first group looks for its coordinator."""
+        found = self.metadata.topics.get(OFFSETS_TOPIC)
+        if found is not None:
+            return found
+        configs = {
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": str(self.config.offsets_topic_segment_bytes),
+        }
+        count = self.config.offsets_topic_num_partitions
+        return await self.create_topic(OFFSETS_TOPIC, count, configs, internal=True)
+
+    @property
+    def offsets_partition_count(self) -> int:
+        """How many partitions the groups are spread over; 0 where there is no group yet."""
+        topic = self.metadata.topics.get(OFFSETS_TOPIC)
+        return topic.partition_count if topic else 0
+
+    # --- partitions -------------------------------------------------------------------------------
+
+    def topic_name(self, name: str, topic_id: UUID) -> str:
+        """The name of a topic that a request names by name or by id."""
+        if topic_id.int:
+            return self.metadata.topic_by_id(topic_id).name
+        return name
+
+    def partition(self, name: str, index: int) -> Partition:
+        """A partition by name."""
+        return self.logs.get(TopicPartition(name, index))
+
+    def partition_by_id(self, topic_id: UUID, index: int) -> Partition:
+        """A partition by its topic's id."""
+        topic = self.metadata.topics_by_id.get(topic_id)
+        if topic is None:
+            raise UnknownTopicId(f"there is no topic with the id {topic_id}")
+        return self.logs.get(TopicPartition(topic.name, index))
+
+    def writable_partition(self, name: str, index: int) -> Partition:
+        """A partition that clients may write to."""
+        if name in INTERNAL_TOPICS:
+            raise InvalidTopic(f"{name} is written by the broker alone")
+        return self.partition(name, index)
+
+    async def close(self) -> None:
+        """Stop in order."""
+        self.groups.close()
+        if self._host is not None:
+            self._host.close()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.logs.close()
+
+
+def _group_config(config: BrokerConfig) -> GroupConfig:
+    return GroupConfig(
+        group_min_session_timeout_ms=config.group_min_session_timeout_ms,
+        group_max_session_timeout_ms=config.group_max_session_timeout_ms,
+        group_initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+        group_max_size=config.group_max_size,
+        offset_metadata_max_bytes=config.offset_metadata_max_bytes,
+        offsets_retention_minutes=config.offsets_retention_minutes,
+        offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
+    )

@@ -1,0 +1,249 @@
+"""The whole broker: builds the parts, opens the door, keeps house, and stops in order."""
+
+import asyncio
+import base64
+import contextlib
+import resource
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, Final
+from uuid import UUID, uuid4
+
+from oncelog.core.errors import BrokerError
+from oncelog.core.types import Now
+from oncelog.observe import notes
+from oncelog.runtime.clock import Clock, LoopClock
+from oncelog.runtime.config import BrokerConfig
+from oncelog.runtime.flush import Flusher, OsFlusher, SyncFlusher
+from oncelog.runtime.log_directory import LogDirectory
+from oncelog.runtime.node import Node
+from oncelog.server.connection import Connection
+from oncelog.server.lock import DirectoryLock, DirectoryLocked
+from oncelog.server.meta_properties import (
+    FILE_NAME,
+    MetaProperties,
+    WrongDirectory,
+    decode_properties,
+    encode_properties,
+)
+from oncelog.storage.disk import Disk, RealDisk
+
+#: How long requests under way may take once the broker stops.
+STOP_GRACE_S: Final = 2.0
+#: Handles that are not for segment files: connections, the lock, the libraries' own.
+RESERVED_HANDLES: Final = 128
+
+
+class StartError(Exception):
+    """The broker cannot start; the sentence says why and nothing was touched."""
+
+
+class BrokerCore:
+    """A broker without a socket: also what a simulation runs, on its own clock and disk."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        disk: Disk,
+        *,
+        clock: Clock,
+        fresh_id: Callable[[], UUID] = uuid4,
+        note: Callable[[object], None] = notes.write_note,
+    ) -> None:
+        self.config = config
+        self.disk = disk
+        flusher: Flusher = SyncFlusher(disk) if config.oncelog_flush == "sync" else OsFlusher(disk)
+        self.logs = LogDirectory(disk, flusher, note=note)
+        self.node = Node(config, self.logs, clock=clock, fresh_id=fresh_id, note=note)
+        self.connections: dict[Connection, None] = {}
+        self._clock = clock
+        self._note = note
+        self._keepers: list[asyncio.Task[None]] = []
+        self._all_closed = asyncio.Event()
+
+    async def open(self) -> None:
+        """Recover everything, and begin to keep house."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        await self._read_identity()
+        await self.node.open()
+        self._note(
+            notes.Opened(
+                partitions=sum(1 for _ in self.logs),
+                clean=self.logs.was_clean,
+                took_ms=int((loop.time() - began) * 1000),
+            )
+        )
+        config = self.config
+        self._keep(config.log_flush_offset_checkpoint_interval_ms, self._checkpoint)
+        self._keep(config.log_retention_check_interval_ms, self._apply_retention)
+        self._keep(config.producer_id_expiration_check_interval_ms, self._expire_producers)
+        self._keep(10_000, self._close_idle)
+
+    async def _read_identity(self) -> None:
+        data = self.disk.read_file(FILE_NAME)
+        if data is None:
+            drawn = base64.urlsafe_b64encode(self.node.fresh_id().bytes).rstrip(b"=").decode()
+            properties = MetaProperties(self.config.cluster_id or drawn, self.config.node_id)
+            await self.disk.write_file(FILE_NAME, encode_properties(properties))
+        else:
+            properties = decode_properties(data)
+            if properties.node_id != self.config.node_id:
+                raise WrongDirectory(
+                    f"it belongs to node {properties.node_id}, this is node {self.config.node_id}"
+                )
+        self.node.cluster_id = properties.cluster_id
+
+    # --- keeping house ------------------------------------------------------------------------------
+
+    def _keep(self, every_ms: int, chore: Callable[[Now], Coroutine[Any, Any, None]]) -> None:
+        self._keepers.append(asyncio.get_running_loop().create_task(self._repeat(every_ms, chore)))
+
+    async def _repeat(
+        self, every_ms: int, chore: Callable[[Now], Coroutine[Any, Any, None]]
+    ) -> None:
+        while True:
+            await asyncio.sleep(every_ms / 1000)
+            try:
+                await chore(self._clock.now())
+            except (OSError, BrokerError) as error:
+                self._note(notes.ChoreFailed(chore=chore.__name__.strip("_"), error=str(error)))
+
+    async def _checkpoint(self, now: Now) -> None:
+        await self.logs.checkpoint()
+
+    async def _apply_retention(self, now: Now) -> None:
+        await self.logs.apply_retention(now)
+
+    async def _expire_producers(self, now: Now) -> None:
+        self.logs.expire_producers(now, self.config.producer_id_expiration_ms)
+
+    async def _close_idle(self, now: Now) -> None:
+        idle_ms = self.config.connections_max_idle_ms
+        if idle_ms < 0:
+            return
+        deadline = asyncio.get_running_loop().time() - idle_ms / 1000
+        for connection in list(self.connections):
+            if connection.active_at < deadline:
+                connection.abort()
+
+    # --- connections --------------------------------------------------------------------------------
+
+    def new_connection(self) -> Connection:
+        """The protocol of a client that has just arrived."""
+        return Connection(self.node, opened=self._admit, closed=self._forget)
+
+    def _admit(self, connection: Connection) -> bool:
+        if len(self.connections) >= self.config.max_connections:
+            return False
+        self.connections[connection] = None
+        self._all_closed.clear()
+        return True
+
+    def _forget(self, connection: Connection) -> None:
+        self.connections.pop(connection, None)
+        if not self.connections:
+            self._all_closed.set()
+
+    async def close(self) -> None:
+        """Finish what is under way, then close everything in order."""
+        for keeper in self._keepers:
+            keeper.cancel()
+        await asyncio.gather(*self._keepers, return_exceptions=True)
+        for connection in list(self.connections):
+            connection.stop()
+        if self.connections:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._all_closed.wait(), STOP_GRACE_S)
+        for connection in list(self.connections):
+            connection.abort()
+        await self.node.close()
+
+
+class Broker:
+    """A broker on a data directory and a port."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        data_dir: Path,
+        listen: tuple[str, int],
+        advertise: tuple[str, int] | None = None,
+    ) -> None:
+        self._config = config
+        self._data_dir = data_dir
+        self._listen = listen
+        self._advertise = advertise
+        self._lock = DirectoryLock(data_dir)
+        self._server: asyncio.Server | None = None
+        self._disk: RealDisk | None = None
+        self._core: BrokerCore | None = None
+        self.port = 0
+
+    async def start(self) -> None:
+        """Recover, then listen: when this returns the broker is ready."""
+        try:
+            self._data_dir.mkdir(parents=True, exist_ok=True)
+            self._lock.acquire()
+        except (OSError, DirectoryLocked) as error:
+            raise StartError(f"cannot use the data directory: {error}") from error
+        try:
+            await self._open()
+        except BaseException:
+            await self._abandon()
+            raise
+
+    async def _open(self) -> None:
+        handles = _raise_handle_limit()
+        self._disk = RealDisk(self._data_dir, max_open_files=max(64, handles // 2))
+        self._core = BrokerCore(self._config, self._disk, clock=LoopClock())
+        try:
+            await self._core.open()
+        except WrongDirectory as error:
+            raise StartError(f"{self._data_dir} is not for this broker: {error}") from error
+        except (OSError, BrokerError) as error:
+            raise StartError(f"cannot open {self._data_dir}: {error}") from error
+        host, port = self._listen
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(
+                self._core.new_connection, host, port, backlog=1024
+            )
+        except OSError as error:
+            raise StartError(f"cannot listen on {host}:{port}: {error}") from error
+        self.port = self._server.sockets[0].getsockname()[1]
+        self._core.node.advertised = self._advertise or (_reachable(host), self.port)
+
+    async def _abandon(self) -> None:
+        if self._core is not None:
+            await self._core.close()
+        self._release()
+
+    async def stop(self) -> None:
+        """Finish what is under way, sync, and leave the mark of an orderly stop."""
+        if self._server is not None:
+            self._server.close()
+        if self._core is not None:
+            await self._core.close()
+        self._release()
+
+    def _release(self) -> None:
+        if self._disk is not None:
+            self._disk.shut_down()
+        self._lock.release()
+
+
+def _reachable(host: str) -> str:
+    """What to tell clients when the broker listens on every address."""
+    return "localhost" if host in ("0.0.0.0", "::", "") else host
+
+
+def _raise_handle_limit() -> int:
+    """Use as many file handles as we are allowed to; returns how many segment files may be open."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = min(hard, 1 << 20) if hard != resource.RLIM_INFINITY else 1 << 20
+    if wanted > soft:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            soft = wanted
+    return max(soft - RESERVED_HANDLES, 64)
