@@ -12,10 +12,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 from uuid import UUID
 
-from oncelog.core.batch import BatchHeader, check_timestamp
+from oncelog.client.records import unpack
+from oncelog.core.batch import HEADER_BYTES, BatchHeader, check_timestamp
 from oncelog.core.errors import BrokerError, InvalidTxnState, KafkaStorageError, OffsetOutOfRange
 from oncelog.core.log import count_expired
 from oncelog.core.producers import ProducerTable
+from oncelog.core.records import Record
 from oncelog.core.topic_config import TopicConfig
 from oncelog.core.types import Now, TopicPartition
 from oncelog.runtime.flush import Flusher
@@ -29,6 +31,14 @@ class AppendResult(NamedTuple):
     last_offset: int
     #: The broker's time of the append, or -1 where the topic keeps the producer's.
     log_append_time_ms: int
+
+
+class TimedOffset(NamedTuple):
+    """A record that a lookup by time found."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
 
 
 class Partition:
@@ -232,6 +242,30 @@ class Partition:
     def available_bytes(self, offset: int) -> int:
         """Roughly how much a reader at `offset` could get now."""
         return self.log.bytes_between(offset, self._committed_end)
+
+    def find_time(self, timestamp: int) -> TimedOffset | None:
+        """The first record whose time is at or after `timestamp`."""
+        for header in self.log.find_batch_by_time(timestamp, self._committed_end):
+            for record in self._records(header):
+                if record.timestamp >= timestamp and record.offset >= self.log_start_offset:
+                    return TimedOffset(record.offset, record.timestamp, header.leader_epoch)
+        return None
+
+    def find_max_timestamp(self) -> TimedOffset | None:
+        """The first record with the largest time."""
+        header = self.log.header_of_max_timestamp(self._committed_end)
+        if header is None:
+            return None
+        newest = max(self._records(header), key=lambda r: r.timestamp, default=None)
+        if newest is None:
+            return None
+        return TimedOffset(newest.offset, newest.timestamp, header.leader_epoch)
+
+    def _records(self, header: BatchHeader) -> list[Record]:
+        data = self.log.read(
+            header.base_offset, end=self._committed_end, max_bytes=0, whole_first=True
+        )
+        return unpack(header, memoryview(data)[HEADER_BYTES : header.size_bytes])
 
     def watch(self, callback: Callable[[], None]) -> None:
         """Call `callback` whenever there may be more to read, until `unwatch`."""

@@ -11,7 +11,7 @@ import inspect
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from oncelog.api.api_versions import unsupported
 from oncelog.api.registry import APIS, Api, RequestContext, handler
@@ -76,14 +76,15 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client is here."""
-        assert isinstance(transport, asyncio.Transport), "a stream transport"
-        self._transport = transport
-        peer = transport.get_extra_info("peername")
+        # uvloop's transports have the methods but not the base class.
+        stream = cast(asyncio.Transport, transport)
+        self._transport = stream
+        peer = stream.get_extra_info("peername")
         self._peer = str(peer[0]) if peer else ""
-        transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        stream.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         self.active_at = asyncio.get_running_loop().time()
         if not self._opened(self):
-            transport.abort()
+            stream.abort()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the next bytes go."""

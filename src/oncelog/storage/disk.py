@@ -56,7 +56,7 @@ class Disk(Protocol):
         """Replace a small file: after a crash it holds the old or the new content, whole."""
 
     def list(self, path: str) -> list[str]:
-        """The names in a directory, sorted; none where it does not exist."""
+        """The names in a directory, sorted; none where there is no directory."""
 
     def make_directory(self, path: str) -> None:
         """Create a directory and its parents; the caller syncs the parent."""
@@ -192,7 +192,7 @@ class RealDisk:
         """The names in a directory, sorted."""
         try:
             return sorted(os.listdir(self.absolute(path)))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
 
     def make_directory(self, path: str) -> None:

@@ -15,7 +15,6 @@ from typing import Final, NamedTuple
 
 from oncelog.core.batch import (
     BatchHeader,
-    Buffer,
     place,
     place_with_append_time,
 )
