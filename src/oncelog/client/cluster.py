@@ -178,13 +178,22 @@ class Cluster:
             by_leader.setdefault(entry.leader_id, []).append(partition)
         return by_leader
 
+    async def everyone(self) -> list[tuple[int, Connection]]:
+        """Every broker of the cluster, by number."""
+        await self.metadata(())
+        return [(node_id, await self.node(node_id)) for node_id in sorted(self._brokers)]
+
     async def coordinator(self, kind: CoordinatorKind, key: str) -> Connection:
         """The broker that coordinates a group or a transactional id."""
+        return await self.node(await self.coordinator_id(kind, key))
+
+    async def coordinator_id(self, kind: CoordinatorKind, key: str) -> int:
+        """The number of that broker."""
         node_id = self._coordinators.get((kind, key))
         if node_id is None:
             node_id = await self._find_coordinator(kind, key)
             self._coordinators[kind, key] = node_id
-        return await self.node(node_id)
+        return node_id
 
     async def metadata(
         self, topics: Sequence[str] | None, *, allow_auto_topic_creation: bool = False
@@ -206,6 +215,7 @@ class Cluster:
         message: Any,
         whom: Callable[[], Awaitable[Connection]] | None = None,
         *,
+        at_most: int | None = None,
         is_repeatable: bool = True,
     ) -> Any:
         """Send a request to `any`, or to whom `whom` says, and wait out what passes by itself.
@@ -216,7 +226,7 @@ class Cluster:
 
         async def attempt() -> Any:
             connection = await (whom or self.any)()
-            return await connection.request(message, timeout=self._timeout)
+            return await connection.request(message, at_most=at_most, timeout=self._timeout)
 
         return await self.patiently(attempt, is_repeatable=is_repeatable)
 
@@ -238,8 +248,10 @@ class Cluster:
             except Unreachable:
                 if is_last:
                     raise
-            except Disconnected:
-                if is_last or not is_repeatable:
+            except Disconnected as error:
+                if not is_repeatable:
+                    raise Disconnected(f"{error} Whether it was done is unknown.") from error
+                if is_last:
                     raise
             self._coordinators.clear()
             await asyncio.sleep(pause)
@@ -276,7 +288,10 @@ def raise_for(code: int, subject: str, detail: str | None = None) -> None:
 
 
 def error_codes(reply: object) -> Iterator[int]:
-    """Every error code in a response, at whatever depth, 0 left out."""
+    """Every error code in a response or a list of them, at whatever depth, 0 left out."""
+    if isinstance(reply, list | tuple):
+        for item in reply:
+            yield from error_codes(item)
     if not dataclasses.is_dataclass(reply):
         return
     for field in dataclasses.fields(reply):
@@ -284,6 +299,5 @@ def error_codes(reply: object) -> Iterator[int]:
         if field.name == "error_code":
             if value:
                 yield value
-        elif isinstance(value, list | tuple):
-            for item in value:
-                yield from error_codes(item)
+        else:
+            yield from error_codes(value)

@@ -92,13 +92,19 @@ class Connection(asyncio.Protocol):
     # --- requests ---
 
     async def request(
-        self, message: Any, *, version: int | None = None, timeout: float = REQUEST_TIMEOUT_S
+        self,
+        message: Any,
+        *,
+        version: int | None = None,
+        at_most: int | None = None,
+        timeout: float = REQUEST_TIMEOUT_S,
     ) -> Any:
         """Send a request in the highest version that both sides know, and await its response.
 
-        A given `version` is sent as it is, whatever the broker offers.
+        `at_most` keeps to the versions that a caller understands. A given `version` is sent as it
+        is, whatever the broker offers.
         """
-        chosen = self.version_of(message) if version is None else version
+        chosen = self.version_of(message, at_most=at_most) if version is None else version
         reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         correlation_id = self._send(message, chosen)
         # An answer that comes too late must still find its entry: it is awaited until it came.
@@ -119,10 +125,12 @@ class Connection(asyncio.Protocol):
         """Put bytes on the wire as they are; for tests of what a broker does with bad ones."""
         self._writable().write(data)
 
-    def version_of(self, message: Any) -> int:
+    def version_of(self, message: Any, *, at_most: int | None = None) -> int:
         """The highest version that both sides know."""
         api_key = message.API_KEY
         ours, theirs = message.VERSIONS, self.offered.get(api_key, range(0))
+        if at_most is not None:
+            ours = range(ours[0], at_most + 1)
         if not theirs:
             raise NoCommonVersion(f"The broker does not offer {_name(api_key)}.")
         version = min(ours[-1], theirs[-1])
