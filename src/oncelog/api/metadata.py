@@ -25,7 +25,9 @@ from oncelog.wire.messages.metadata import (
 #: What an unsecured listener allows on a topic, as Kafka's bit field: read, write, create, delete,
 #: alter, describe, describe configs, alter configs.
 TOPIC_OPERATIONS = 0b110111111000
-CLUSTER_OPERATIONS = 0b1111110110000
+#: And on the cluster: create, alter, describe, act for the cluster, describe configs, alter configs,
+#: idempotent write.
+CLUSTER_OPERATIONS = 0b1111110100000
 
 
 async def handle(node: Node, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
