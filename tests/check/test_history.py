@@ -86,6 +86,7 @@ def test_fields_that_are_not_known_are_ignored() -> None:
         (event(t=0.5), "t is not an integer"),
         (event(t=None), "t is not an integer"),
         (event(p="x"), "p is not an integer"),
+        (event(p=1 << 31), "p does not fit into 32 bits"),
         (event(e="maybe"), "unknown kind"),
         (event(op="dance"), "unknown op"),
         (event(op=None), "unknown op"),

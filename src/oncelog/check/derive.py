@@ -62,7 +62,7 @@ class Consumed:
     def __init__(self) -> None:
         self.start = array("q")
         self.end = array("q")
-        self.op = array("q")
+        self.op = array("i")
 
 
 class Partition:
@@ -94,9 +94,9 @@ class Operations:
     """The columns of all operations that write."""
 
     def __init__(self) -> None:
-        self.process = array("q")
-        self.called = array("q")  # event number, NONE if the call was lost with its process
-        self.completed = array("q")  # event number, NONE as long as it is open
+        self.process = array("i")
+        self.called = array("i")  # event number, NONE if the call was lost with its process
+        self.completed = array("i")  # event number, NONE as long as it is open
         self.state = array("b")
         self.flags = array("b")
         self.tc = array("q")  # NONE if the end was never asked for
@@ -125,11 +125,11 @@ class Facts:
         self.events = 0
         self.ops = Operations()
         self.value = array("q")
-        self.op = array("q")  # the operation that asked for it, NONE if none has
+        self.op = array("i")  # the operation that asked for it, NONE if none has
         self.part = array("i")  # where it was asked to go
         self.acked = array("q")  # the offset that its acknowledgement named, or NONE
         self.place = array("q")  # the first offset in `part` at which it was read, or NONE
-        self.first_read = array("q")  # event number, or NONE
+        self.first_read = array("i")  # event number, or NONE
         self.first_read_at = array("q")  # the time of that event
         self.flags = bytearray()
         #: Every other place at which a value was read; in a sound run there is none.

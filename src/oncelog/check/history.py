@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 FORMAT: Final = 1
 HARNESS: Final = -1  # the process number of whoever injects faults and takes notes
+INT32: Final = 1 << 31
 INT64: Final = 1 << 63
 
 
@@ -283,7 +284,7 @@ def _event(fields: dict[str, Any]) -> Event:
     return Event(
         n=_int(get("n"), "n"),
         t=_int(get("t"), "t"),
-        process=_int(get("p"), "p"),
+        process=_process(get("p")),
         kind=kind,
         op=op,
         ref=None if get("ref") is None else _int(fields["ref"], "ref"),
@@ -365,6 +366,13 @@ def _int(found: object, name: str) -> int:
     if not -INT64 <= found < INT64:
         raise _Wrong(f"{name} does not fit into 64 bits: {found}")
     return found
+
+
+def _process(found: object) -> int:
+    process = _int(found, "p")
+    if not -INT32 <= process < INT32:
+        raise _Wrong(f"p does not fit into 32 bits: {process}")
+    return process
 
 
 def _offset(found: object) -> int:

@@ -60,8 +60,8 @@ class _Gaps:
     def __init__(self) -> None:
         self.before = array("q")
         self.after = array("q")
-        self.before_event = array("q")
-        self.after_event = array("q")
+        self.before_event = array("i")
+        self.after_event = array("i")
         self.widest = PagedInts()  # before -> index + 1
 
     def add(self, before: int, after: int, before_event: int, after_event: int) -> None:
