@@ -1,0 +1,192 @@
+"""One simulated run: producers and a group at work while the broker crashes, then a verdict.
+
+The seed decides everything: sizes, delays, which faults occur and when. Running it twice gives the
+same history, byte for byte.
+"""
+
+import asyncio
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from oncelog.check.history import Op, Read, Run, open_history
+from oncelog.check.recorder import Recorder
+from oncelog.check.verdict import Report, Verdict, judge
+from oncelog.runtime.config import BrokerConfig
+from oncelog.testing.sim.clients import Member, Producer, Reader
+from oncelog.testing.sim.loop import SimLoop, run
+from oncelog.testing.sim.world import SimBroker, SimConnection, until
+from oncelog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+
+TOPIC = "a"
+PARTITIONS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """How much happens in a run."""
+
+    producers: int = 2
+    members: int = 2
+    batches: int = 12
+    crashes: int = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of a run."""
+
+    seed: int
+    digest: str
+    report: Report
+    acknowledged: int
+    delivered: int
+    crashes: int
+    virtual_s: float
+    failures: tuple[str, ...]
+
+    @property
+    def is_good(self) -> bool:
+        """No anomaly, and nothing raised where nobody expected it."""
+        return self.report.verdict is Verdict.VALID and not self.failures
+
+
+def simulate(seed: int, history: Path, shape: Shape | None = None) -> Outcome:
+    """Run one seed; the history goes to the given file."""
+    scenario = _Scenario(seed, history, shape or Shape())
+    return run(scenario.play)
+
+
+class _Scenario:
+    def __init__(self, seed: int, history: Path, shape: Shape) -> None:
+        self._seed = seed
+        self._history = history
+        self._shape = shape
+        self._rng = Random(seed)
+        self._stop = asyncio.Event()
+
+    async def play(self, loop: SimLoop) -> Outcome:
+        broker = SimBroker(loop, self._draw(), self._config())
+        broker.disk.sync_s = self._rng.choice((0.001, 0.02, 0.2))
+        header = Run(
+            seed=self._seed,
+            mode="subscribe",
+            parts=tuple(f"{TOPIC}:{index}" for index in range(PARTITIONS)),
+        )
+        with Recorder(self._history, header, clock=lambda: int(loop.time() * 1e9)) as recorder:
+            producers, members = await self._work(broker, recorder)
+            ends = await self._read_everything(broker, recorder)
+        await broker.stop()
+        digest = hashlib.sha256(self._history.read_bytes())
+        digest.update(broker.disk.digest().encode())
+        digest.update(repr(sorted(ends.items())).encode())
+        return Outcome(
+            seed=self._seed,
+            digest=digest.hexdigest(),
+            report=judge(open_history(self._history), with_floors=False),
+            acknowledged=sum(producer.acknowledged_count for producer in producers),
+            delivered=sum(member.delivered_count for member in members),
+            crashes=self._shape.crashes,
+            virtual_s=loop.time(),
+            failures=tuple(loop.failures),
+        )
+
+    def _config(self) -> BrokerConfig:
+        rng = self._rng
+        return BrokerConfig().with_values(
+            {
+                "log.segment.bytes": str(rng.choice((1024, 4096, 1 << 20))),
+                "log.index.interval.bytes": str(rng.choice((0, 256, 4096))),
+                "num.partitions": str(PARTITIONS),
+                "offsets.topic.num.partitions": "3",
+                "group.initial.rebalance.delay.ms": str(rng.choice((0, 300))),
+                "log.flush.offset.checkpoint.interval.ms": str(rng.choice((100, 5000))),
+                "log.retention.ms": "-1",
+            },
+            origin="simulation",
+        )
+
+    def _draw(self) -> Random:
+        return Random(self._rng.getrandbits(64))
+
+    async def _work(
+        self, broker: SimBroker, recorder: Recorder
+    ) -> tuple[list[Producer], list[Member]]:
+        await broker.start()
+        await self._create_topic(broker)
+        producers = [
+            Producer(broker, f"producer-{index}", self._draw(), recorder, self._seed)
+            for index in range(self._shape.producers)
+        ]
+        parts = [(TOPIC, index) for index in range(PARTITIONS)]
+        members = [
+            Member(
+                broker,
+                f"member-{index}",
+                self._draw(),
+                recorder,
+                group="g",
+                parts=parts,
+                run=self._seed,
+            )
+            for index in range(self._shape.members)
+        ]
+        async with asyncio.TaskGroup() as tasks:
+            for member in members:
+                tasks.create_task(member.work(self._stop))
+            faults = tasks.create_task(self._inject(broker, recorder))
+            sends = [tasks.create_task(self._produce(producer)) for producer in producers]
+            await asyncio.wait([faults, *sends])
+            total = sum(producer.acknowledged_count for producer in producers)
+            # At-least-once: the group has seen everything once it has seen that many records.
+            await until(lambda: sum(member.delivered_count for member in members) >= total)
+            self._stop.set()
+        return producers, members
+
+    async def _create_topic(self, broker: SimBroker) -> None:
+        topics = [MetadataRequestTopic(name=TOPIC)]
+        request = MetadataRequest(topics=topics, allow_auto_topic_creation=True)
+        reply = await SimConnection(broker, "setup").request(request, 9)
+        assert reply.topics[0].error_code == 0, f"the topic was not made: {reply}"
+
+    async def _produce(self, producer: Producer) -> None:
+        rng = self._draw()
+        await producer.open()
+        for number in range(self._shape.batches):
+            await producer.send(TOPIC, rng.randrange(PARTITIONS), rng.randint(1, 20), number)
+            await asyncio.sleep(rng.choice((0, 0, 0.01, 0.5)))
+
+    async def _inject(self, broker: SimBroker, recorder: Recorder) -> None:
+        rng = self._draw()
+        for _ in range(self._shape.crashes):
+            await asyncio.sleep(rng.uniform(0.05, 3))
+            if rng.random() < 0.5:
+                broker.cut_some()
+                await asyncio.sleep(rng.uniform(0.0, 0.2))
+            recorder.note(Op.FAULT, what="crash", target="broker")
+            broker.crash()
+            if rng.random() < 0.3:
+                # A crash during recovery must change nothing.
+                start = asyncio.get_running_loop().create_task(broker.start())
+                await asyncio.sleep(rng.uniform(0, 0.05))
+                start.cancel()
+                await asyncio.wait([start])
+                broker.crash()
+            await asyncio.sleep(rng.uniform(0.01, 1))
+            await broker.start()
+            recorder.note(Op.FAULT, what="crash", target="broker", over=True)
+        recorder.note(Op.HEAL)
+
+    async def _read_everything(self, broker: SimBroker, recorder: Recorder) -> dict[str, int]:
+        reader = Reader(broker, "final", self._draw())
+        process = recorder.new_process()
+        read, ends = {}, {}
+        call = recorder.call(process, Op.FINAL)
+        for index in range(PARTITIONS):
+            part = f"{TOPIC}:{index}"
+            records, ends[part] = await reader.read(TOPIC, index, self._seed)
+            read[part] = tuple(records)
+        steps = [Read({part: records for part, records in read.items() if records})]
+        recorder.ok(call, steps, ends={part: [end, end] for part, end in ends.items()})
+        return ends

@@ -1,0 +1,158 @@
+"""A broker that crashes and comes back, and the wire between it and its clients."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from random import Random
+from typing import Any
+from uuid import UUID
+
+from oncelog.client.frames import FrameReader, decode_response, encode_request
+from oncelog.runtime.config import BrokerConfig
+from oncelog.server.broker import BrokerCore
+from oncelog.testing.sim.disk import SimDisk
+from oncelog.testing.sim.loop import Process, SimClock, SimLoop, as_process, crash
+from oncelog.testing.sim.network import Link
+
+
+class Disconnected(Exception):
+    """The connection is gone; whether a request was carried out is unknown."""
+
+
+class SimBroker:
+    """One broker on a simulated disk; crashes lose what was not synced."""
+
+    def __init__(self, loop: SimLoop, rng: Random, config: BrokerConfig) -> None:
+        self._loop = loop
+        self._rng = rng
+        self._config = config
+        self.disk = SimDisk(rng)
+        self.clock = SimClock(loop)
+        self.notes: list[object] = []
+        self._process = Process("broker-0")
+        self._core: BrokerCore | None = None
+        self._links: list[Link] = []
+        self.start_count = 0
+
+    async def start(self) -> None:
+        """Recover from the disk and serve."""
+        self.start_count += 1
+        self._process = Process(f"broker-{self.start_count}")
+        with as_process(self._process):
+            core = BrokerCore(
+                self._config,
+                self.disk,
+                clock=self.clock,
+                fresh_id=self._fresh_id,
+                note=self.notes.append,
+            )
+            await self._loop.create_task(core.open())
+        core.node.advertised = ("broker", 9092)
+        self._core = core
+
+    def crash(self) -> None:
+        """Power off, now."""
+        crash(self._process)
+        self._core = None
+        self.disk = self.disk.crash()
+        for link in self._links:
+            link.cut()
+        self._links = []
+
+    async def stop(self) -> None:
+        """An orderly stop."""
+        if self._core is not None:
+            core, self._core = self._core, None
+            with as_process(self._process):
+                await self._loop.create_task(core.close())
+        crash(self._process)
+
+    @property
+    def core(self) -> BrokerCore:
+        """The broker that runs now."""
+        assert self._core is not None, "the broker runs"
+        return self._core
+
+    def connect(self, client: "SimConnection") -> Link:
+        """Open a connection, if somebody listens."""
+        if self._core is None:
+            raise Disconnected("nobody listens")
+        with as_process(self._process):
+            protocol = self._core.new_connection()
+        link = Link(self._process, protocol, client, self._rng)
+        self._links.append(link)
+        return link
+
+    def cut_some(self) -> None:
+        """Cut a random connection."""
+        alive = [link for link in self._links if link.is_open]
+        if alive:
+            self._rng.choice(alive).cut()
+
+    def _fresh_id(self) -> UUID:
+        return UUID(int=self._rng.getrandbits(128))
+
+
+class SimConnection:
+    """A client's connection: real frames, one answer for each request."""
+
+    def __init__(self, broker: SimBroker, client_id: str) -> None:
+        self._client_id = client_id
+        self._reader = FrameReader()
+        self._pending: dict[int, tuple[int, int, asyncio.Future[Any]]] = {}
+        self._last_id = 0
+        self._link = broker.connect(self)
+
+    async def request(self, message: Any, version: int, *, timeout_s: float = 30.0) -> Any:
+        """Send a request and wait for its answer."""
+        if not self._link.is_open:
+            raise Disconnected("the connection is closed")
+        self._last_id += 1
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._pending[self._last_id] = (message.API_KEY, version, future)
+        self._link.to_broker(
+            encode_request(
+                message, version=version, correlation_id=self._last_id, client_id=self._client_id
+            )
+        )
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await future
+        except TimeoutError:
+            self.close()
+            raise Disconnected(f"no answer within {timeout_s} s") from None
+
+    def received(self, data: bytes) -> None:
+        """Bytes have come."""
+        for frame in self._reader.feed(data):
+            correlation_id = int.from_bytes(frame[:4], "big")
+            api_key, version, future = self._pending.pop(correlation_id)
+            if not future.done():
+                future.set_result(decode_response(frame, api_key=api_key, version=version))
+
+    def lost(self) -> None:
+        """The connection is gone."""
+        for _, _, future in self._pending.values():
+            if not future.done():
+                future.set_exception(Disconnected("the connection was lost"))
+        self._pending.clear()
+
+    def close(self) -> None:
+        """Hang up."""
+        self._link.cut()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can still be used."""
+        return self._link.is_open
+
+
+async def until(
+    condition: Callable[[], bool], *, every_s: float = 0.05, within_s: float = 120.0
+) -> None:
+    """Wait in virtual time until something is true."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(within_s):
+            while not condition():  # noqa: ASYNC110 - virtual time: looking again costs nothing
+                await asyncio.sleep(every_s)
+    assert condition(), f"not true within {within_s} virtual seconds"
