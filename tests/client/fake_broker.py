@@ -4,7 +4,7 @@ import asyncio
 import functools
 import struct
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from typing import Any, Self
 
 from oncelog.wire.codec import decode, encode, is_flexible, skip_tags
 from oncelog.wire.messages import request_class, response_class
@@ -41,7 +41,7 @@ class FakeBroker:
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def __aenter__(self) -> "FakeBroker":
+    async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         self.port = self._server.sockets[0].getsockname()[1]
         return self

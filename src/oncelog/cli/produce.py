@@ -196,7 +196,7 @@ class Sending:
         self._show_progress(is_last=True)
         if self.problem is not None:
             lost = self.sent - self.acknowledged
-            raise CommandFailed(f"{lost} of {self.sent} records not written: {self.problem}.")
+            raise CommandFailed(f"{lost} of {self.sent} records not acknowledged: {self.problem}.")
 
     def _show_progress(self, *, is_last: bool = False) -> None:
         if not self._shows_progress:

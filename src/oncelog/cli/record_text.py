@@ -88,10 +88,13 @@ def _bytes(given: Any, name: str) -> bytes | None:
 def _headers(given: Any) -> tuple[Header, ...]:
     if isinstance(given, dict):
         given = list(given.items())
+    if not isinstance(given, list | None):
+        given = [given]
     headers = []
     for pair in given or ():
         match pair:
             case [str(name), value] | (str(name), value):
+                _bytes(name, "header's name")
                 headers.append((name, _bytes(value, f"header {name!r}")))
             case _:
                 raise BadLine("its headers are not pairs of a name and a value")
