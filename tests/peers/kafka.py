@@ -49,6 +49,8 @@ class Kafka:
     port: int
     pid: int
     directory: Path
+    #: When the process was started, on the monotonic clock; formatting comes before.
+    started_at_s: float
 
     @property
     def bootstrap_servers(self) -> str:
@@ -74,10 +76,13 @@ def running_kafka(settings: Mapping[str, str] | None = None) -> Iterator[Kafka]:
         run(KAFKA, "kafka.tools.StorageTool", *format_)
         with open(directory / "kafka.log", "w+") as log:
             line = command(KAFKA, "kafka.Kafka", [str(properties)], options=OPTIONS)
+            started_at_s = time.monotonic()
             process = subprocess.Popen(line, stdout=log, stderr=log, cwd=directory)
             try:
                 _wait_until_ready(process, port, directory / "kafka.log")
-                yield Kafka(port=port, pid=process.pid, directory=directory)
+                yield Kafka(
+                    port=port, pid=process.pid, directory=directory, started_at_s=started_at_s
+                )
             finally:
                 _stop(process)
 

@@ -1,0 +1,122 @@
+"""`python -m bench`: start both, measure in turns, print the table."""
+
+import argparse
+import json
+import os
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from bench import turns
+from bench.load import LoadFailed
+from bench.rows import FULL, QUICK, Kind, Scale, kinds
+from bench.servers import ServerFailed, contenders
+from bench.table import Result, render
+from oncelog import __version__
+from tests.peers.java import is_complete
+
+EXAMPLE: Final = """\
+example:
+  python -m bench --quick --rows produce,consume --mode os --json bench.json
+
+A ratio is ours divided by Kafka's, of the medians of all rounds. With --mode sync both sync every
+batch before they acknowledge it; with --mode os both leave that to the operating system."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure what was asked for."""
+    known = kinds()
+    args = _parser(known).parse_args(argv)
+    if not is_complete():
+        print("Apache Kafka is measured too: fetch it with `make peers`.", file=sys.stderr)
+        return 2
+    scale = QUICK if args.quick else FULL
+    if args.rounds is not None:
+        scale = replace(scale, rounds=args.rounds, start_rounds=args.rounds)
+    modes = ("os", "sync") if args.mode == "both" else (args.mode,)
+    try:
+        results = [
+            result
+            for mode in modes
+            for result in _run(mode, [known[name] for name in args.rows], scale)
+        ]
+    except (LoadFailed, ServerFailed) as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 1
+    print(render(results))
+    if args.json is not None:
+        args.json.write_text(json.dumps(_report(results, scale), indent=2) + "\n")
+    return 0
+
+
+def _run(mode: str, chosen: Sequence[Kind], scale: Scale) -> list[Result]:
+    pair = contenders(mode)
+    try:
+        return [
+            result
+            for kind in chosen
+            for result in turns.measure(kind, pair, scale, mode=mode, say=_say)
+        ]
+    finally:
+        for contender in pair:
+            contender.close()
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _report(results: Sequence[Result], scale: Scale) -> Mapping[str, object]:
+    return {
+        "oncelog": __version__,
+        "python": platform.python_version(),
+        "cpus": os.cpu_count(),
+        "bulk_records": scale.bulk_records,
+        "ack_records": scale.ack_records,
+        "results": [result.as_json() for result in results],
+    }
+
+
+def _parser(known: Mapping[str, Kind]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description="Measure Oncelog beside Apache Kafka 4.3, in turns, with the same client.",
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+    def rows(text: str) -> list[str]:
+        names = text.split(",")
+        for name in names:
+            if name not in known:
+                raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(known)}")
+        return names
+
+    parser.add_argument("--quick", action="store_true", help="small counts: about a minute a mode")
+    parser.add_argument(
+        "--rows",
+        type=rows,
+        default=list(known),
+        metavar="NAME,...",
+        help=f"only these: {', '.join(known)}",
+    )
+    parser.add_argument(
+        "--mode", choices=("os", "sync", "both"), default="both", help="durability (both)"
+    )
+    parser.add_argument("--rounds", type=_count, metavar="N", help="rounds of each row")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results here as well")
+    return parser
+
+
+def _count(text: str) -> int:
+    count = int(text)
+    if not 1 <= count <= 100:
+        raise argparse.ArgumentTypeError("between 1 and 100")
+    return count
+
+
+if __name__ == "__main__":
+    sys.exit(main())

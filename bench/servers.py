@@ -1,0 +1,137 @@
+"""The two contenders. Each is a process of its own on loopback, with a directory that goes with it.
+
+At `flush=os` Kafka runs with its defaults; at `flush=sync` it syncs each batch before it answers,
+as we do.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tests.peers.kafka import running_kafka
+
+READY: Final = "oncelog listening on "
+STOP_TIMEOUT_S: Final = 20.0
+#: Topics come into being with their first use, so this is how many partitions they have.
+PARTITIONS: Final = 4
+
+
+class ServerFailed(Exception):
+    """A server did not start."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """A process that takes requests."""
+
+    name: str
+    bootstrap_servers: str
+    pid: int
+    #: On the monotonic clock.
+    started_at_s: float
+
+
+Start = Callable[[], AbstractContextManager[Server]]
+
+
+class Contender:
+    """One of the two: starts servers, and keeps one for those rows that share it."""
+
+    def __init__(self, name: str, start: Start) -> None:
+        self.name = name
+        self.fresh = start
+        self._stack = ExitStack()
+        self._server: Server | None = None
+        self._done: set[str] = set()
+
+    @property
+    def server(self) -> Server:
+        """The server that stays up until `close`; started when it is first asked for."""
+        if self._server is None:
+            self._server = self._stack.enter_context(self.fresh())
+        return self._server
+
+    def once(self, name: str, act: Callable[[Server], None]) -> None:
+        """Do something with the server that stays up, unless it has been done."""
+        if name not in self._done:
+            act(self.server)
+            self._done.add(name)
+
+    def close(self) -> None:
+        """Stop the server, if there is one."""
+        self._server = None
+        self._done.clear()
+        self._stack.close()
+
+
+def contenders(mode: str) -> tuple[Contender, Contender]:
+    """Ours and Kafka's, at the same durability."""
+    return (
+        Contender("oncelog", lambda: running_oncelog(mode)),
+        Contender("kafka", lambda: _kafka(mode)),
+    )
+
+
+@contextmanager
+def running_oncelog(mode: str) -> Iterator[Server]:
+    """A broker of ours in a process of its own."""
+    with tempfile.TemporaryDirectory(prefix="oncelog-bench-") as name:
+        directory = Path(name)
+        line = (sys.executable, "-m", "oncelog", "serve", "--data", str(directory / "data"),
+                "--listen", "127.0.0.1:0", "--flush", mode,
+                "--set", f"num.partitions={PARTITIONS}", "--set", "group.initial.rebalance.delay.ms=0",
+                "--log-level", "warning")  # fmt: skip
+        with (directory / "log").open("w") as log:
+            started_at_s = time.monotonic()
+            process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=log, text=True)
+            try:
+                assert process.stdout is not None, "it was asked for"
+                ready = process.stdout.readline()
+                if not ready.startswith(READY):
+                    raise ServerFailed(f"oncelog said {ready!r}\n{(directory / 'log').read_text()}")
+                yield Server(
+                    name="oncelog",
+                    bootstrap_servers=ready.removeprefix(READY).strip(),
+                    pid=process.pid,
+                    started_at_s=started_at_s,
+                )
+            finally:
+                _stop(process)
+
+
+@contextmanager
+def _kafka(mode: str) -> Iterator[Server]:
+    settings = {"num.partitions": str(PARTITIONS)}
+    if mode == "sync":
+        settings["log.flush.interval.messages"] = "1"
+    with running_kafka(settings) as kafka:
+        yield Server(
+            name="kafka",
+            bootstrap_servers=kafka.bootstrap_servers,
+            pid=kafka.pid,
+            started_at_s=kafka.started_at_s,
+        )
+
+
+def _stop(process: subprocess.Popen[str]) -> None:
+    process.terminate()
+    try:
+        process.wait(STOP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(STOP_TIMEOUT_S)
+    if process.stdout is not None:
+        process.stdout.close()
+
+
+def resident_mb(server: Server) -> float:
+    """How much memory the process holds, in MB."""
+    pages = int(Path(f"/proc/{server.pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
