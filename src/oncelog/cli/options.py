@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final, TypeVar
 
-from oncelog.client.cluster import Address, parse_address, parse_bootstrap
+from oncelog.client.addresses import Address, parse_address, parse_bootstrap
 from oncelog.client.errors import BadAddress
 
 T = TypeVar("T")
