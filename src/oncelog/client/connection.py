@@ -10,6 +10,7 @@ import ssl
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
+from oncelog import __version__
 from oncelog.client.errors import (
     BadReply,
     ClientError,
@@ -143,7 +144,9 @@ class Connection(asyncio.Protocol):
 
     async def negotiate(self, *, timeout: float = REQUEST_TIMEOUT_S) -> None:
         """Ask for the broker's versions; an old broker answers a new question in version 0."""
-        message = ApiVersionsRequest(client_software_name="oncelog", client_software_version="1")
+        message = ApiVersionsRequest(
+            client_software_name="oncelog", client_software_version=__version__
+        )
         reply: ApiVersionsResponse = await self.request(message, version=3, timeout=timeout)
         if reply.error_code == ErrorCode.UNSUPPORTED_VERSION:
             known = {api.api_key: api.max_version for api in reply.api_keys}
