@@ -13,10 +13,12 @@ from typing import Final
 from bench import turns
 from bench.load import LoadFailed
 from bench.rows import FULL, QUICK, Kind, Scale, kinds
-from bench.servers import ServerFailed, contenders
+from bench.servers import contenders
 from bench.table import Result, render
 from oncelog import __version__
-from tests.peers.java import is_complete
+from tests.peers.java import JavaFailed, is_complete
+from tests.peers.kafka import KafkaFailed
+from tests.peers.oncelog import OncelogFailed
 
 EXAMPLE: Final = """\
 example:
@@ -43,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             for mode in modes
             for result in _run(mode, [known[name] for name in args.rows], scale)
         ]
-    except (LoadFailed, ServerFailed) as error:
+    except (LoadFailed, JavaFailed, KafkaFailed, OncelogFailed) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
     print(render(results))

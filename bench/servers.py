@@ -5,10 +5,7 @@ as we do.
 """
 
 import os
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
@@ -16,15 +13,10 @@ from pathlib import Path
 from typing import Final
 
 from tests.peers.kafka import running_kafka
+from tests.peers.oncelog import running_oncelog
 
-READY: Final = "oncelog listening on "
-STOP_TIMEOUT_S: Final = 20.0
 #: Topics come into being with their first use, so this is how many partitions they have.
 PARTITIONS: Final = 4
-
-
-class ServerFailed(Exception):
-    """A server did not start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,36 +66,24 @@ class Contender:
 def contenders(mode: str) -> tuple[Contender, Contender]:
     """Ours and Kafka's, at the same durability."""
     return (
-        Contender("oncelog", lambda: running_oncelog(mode)),
+        Contender("oncelog", lambda: _oncelog(mode)),
         Contender("kafka", lambda: _kafka(mode)),
     )
 
 
 @contextmanager
-def running_oncelog(mode: str) -> Iterator[Server]:
-    """A broker of ours in a process of its own."""
-    with tempfile.TemporaryDirectory(prefix="oncelog-bench-") as name:
-        directory = Path(name)
-        line = (sys.executable, "-m", "oncelog", "serve", "--data", str(directory / "data"),
-                "--listen", "127.0.0.1:0", "--flush", mode,
-                "--set", f"num.partitions={PARTITIONS}", "--set", "group.initial.rebalance.delay.ms=0",
-                "--log-level", "warning")  # fmt: skip
-        with (directory / "log").open("w") as log:
-            started_at_s = time.monotonic()
-            process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=log, text=True)
-            try:
-                assert process.stdout is not None, "it was asked for"
-                ready = process.stdout.readline()
-                if not ready.startswith(READY):
-                    raise ServerFailed(f"oncelog said {ready!r}\n{(directory / 'log').read_text()}")
-                yield Server(
-                    name="oncelog",
-                    bootstrap_servers=ready.removeprefix(READY).strip(),
-                    pid=process.pid,
-                    started_at_s=started_at_s,
-                )
-            finally:
-                _stop(process)
+def _oncelog(mode: str) -> Iterator[Server]:
+    settings = {"num.partitions": str(PARTITIONS)}
+    with (
+        tempfile.TemporaryDirectory(prefix="oncelog-bench-") as name,
+        running_oncelog(Path(name), settings, flush=mode) as oncelog,
+    ):
+        yield Server(
+            name="oncelog",
+            bootstrap_servers=oncelog.bootstrap_servers,
+            pid=oncelog.pid,
+            started_at_s=oncelog.started_at_s,
+        )
 
 
 @contextmanager
@@ -118,17 +98,6 @@ def _kafka(mode: str) -> Iterator[Server]:
             pid=kafka.pid,
             started_at_s=kafka.started_at_s,
         )
-
-
-def _stop(process: subprocess.Popen[str]) -> None:
-    process.terminate()
-    try:
-        process.wait(STOP_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait(STOP_TIMEOUT_S)
-    if process.stdout is not None:
-        process.stdout.close()
 
 
 def resident_mb(server: Server) -> float:
