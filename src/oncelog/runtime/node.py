@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import assert_never
+from typing import Final, assert_never
 from uuid import UUID
 
 from oncelog.core.errors import (
@@ -25,6 +25,7 @@ from oncelog.core.metadata.shard import (
     StartBroker,
     check_topic_name,
 )
+from oncelog.core.topic_config import TopicConfig
 from oncelog.core.types import INTERNAL_TOPICS, OFFSETS_TOPIC, TopicPartition
 from oncelog.runtime.clock import Clock
 from oncelog.runtime.config import BrokerConfig
@@ -34,6 +35,9 @@ from oncelog.runtime.host import ShardHost
 from oncelog.runtime.log_directory import METADATA_ID, METADATA_PARTITION, LogDirectory
 from oncelog.runtime.partition import Partition
 from oncelog.runtime.producer_ids import ProducerIdSource
+
+#: Topics are not forgotten because they are old, whatever the settings of topics say.
+METADATA_CONFIG: Final = TopicConfig(cleanup_policy=("compact",))
 
 
 class Node:
@@ -71,8 +75,9 @@ class Node:
         """Read the metadata, then open every partition that it names."""
         now = self.clock.now()
         await self.logs.read_checkpoints()
-        defaults = self.config.topic_defaults()
-        partition = await self.logs.open_partition(METADATA_PARTITION, METADATA_ID, defaults, now)
+        partition = await self.logs.open_partition(
+            METADATA_PARTITION, METADATA_ID, METADATA_CONFIG, now
+        )
         partition.check_online()
         self._host = ShardHost(
             self.metadata, partition, clock=self.clock, act=self._act, note=self.note
