@@ -1,13 +1,17 @@
 """What a node keeps through restarts and crashes, over the real disk."""
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from oncelog.core.batch import read_header
+from oncelog.core.records import KeyValue, encode_batch
 from oncelog.core.types import Now
 from oncelog.runtime.clock import LoopClock
 from oncelog.runtime.config import BrokerConfig
+from oncelog.runtime.node import Node
 from oncelog.server.broker import BrokerCore
 from oncelog.storage.disk import RealDisk
 
@@ -28,6 +32,13 @@ async def a_core(
     disk.shut_down()
 
 
+async def produce(node: Node, topic: str, count: int) -> None:
+    partition = node.partition(topic, 0)
+    batch = encode_batch([KeyValue(b"k", b"v")] * count, timestamp_ms=1)
+    result = partition.append(memoryview(batch), read_header(batch), node.clock.now())
+    await partition.wait_committed(result.last_offset + 1)
+
+
 def test_retention_never_forgets_a_topic(tmp_path: Path) -> None:
     # Each change of the metadata gets a segment of its own, old enough to be dropped.
     settings = {"log.segment.bytes": "14", "log.retention.ms": "1", "log.retention.bytes": "1"}
@@ -43,3 +54,41 @@ def test_retention_never_forgets_a_topic(tmp_path: Path) -> None:
             return set(core.node.metadata.topics)
 
     assert asyncio.run(run()) == {"a", "b", "c"}
+
+
+def test_a_new_topic_inherits_no_offsets_from_a_deleted_one_of_its_name(tmp_path: Path) -> None:
+    async def run() -> tuple[str | None, int, int]:
+        async with a_core(tmp_path / "data") as core:
+            node = core.node
+            await node.create_topic("a", 1)
+            await produce(node, "a", 5)
+            node.partition("a", 0).delete_records(3)
+            await core.logs.checkpoint()
+            assert await node.delete_topics([node.metadata.topic("a")]) == [None]
+            await node.create_topic("a", 1)
+            await produce(node, "a", 2)
+            shutil.copytree(tmp_path / "data", tmp_path / "crashed")
+        async with a_core(tmp_path / "crashed") as core:
+            partition = core.node.partition("a", 0)
+            return partition.offline, partition.log_start_offset, partition.high_watermark
+
+    assert asyncio.run(run()) == (None, 0, 2)
+
+
+def test_a_topic_that_could_not_be_deleted_keeps_its_checkpoint(tmp_path: Path) -> None:
+    async def run() -> int:
+        async with a_core(tmp_path / "data") as core:
+            node = core.node
+            await node.create_topic("a", 1)
+            await produce(node, "a", 5)
+            topic = node.metadata.topic("a")
+            node.partition("a", 0).delete_records(3)
+            await core.logs.forget(["a"])
+            core.logs.remember(["a"])
+            await core.logs.checkpoint()
+            assert node.metadata.topics == {"a": topic}
+            shutil.copytree(tmp_path / "data", tmp_path / "crashed")
+        async with a_core(tmp_path / "crashed") as core:
+            return core.node.partition("a", 0).log_start_offset
+
+    assert asyncio.run(run()) == 3

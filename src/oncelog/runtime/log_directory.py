@@ -7,7 +7,7 @@ one that belongs to an earlier topic of the same name is never taken for the new
 
 import asyncio
 import base64
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 from uuid import UUID
 
@@ -64,6 +64,9 @@ class LogDirectory:
         self._log_starts: dict[TopicPartition, int] = {}
         self._clean = False
         self._stored_checkpoints: tuple[bytes, bytes] = (b"", b"")
+        self._checkpointing = asyncio.Lock()
+        #: Topics that are about to be deleted: no checkpoint speaks of them any more.
+        self._leaving: set[str] = set()
 
     # --- looking ----------------------------------------------------------------------------------
 
@@ -187,8 +190,24 @@ class LogDirectory:
 
     # --- deleting ---------------------------------------------------------------------------------
 
+    async def forget(self, names: Iterable[str]) -> None:
+        """Take topics out of the checkpoints, before they are deleted.
+
+        A checkpoint knows a topic by its name. A new one of the same name would inherit where the
+        old one began and how far it was synced, and be taken for damaged after a crash.
+        """
+        names = set(names)
+        if names:
+            self._leaving |= names
+            await self._write_checkpoints()
+
+    def remember(self, names: Iterable[str]) -> None:
+        """These topics stay after all."""
+        self._leaving.difference_update(names)
+
     def remove_topic(self, name: str, topic_id: UUID) -> None:
         """Stop serving a topic and delete its directories."""
+        self._leaving.discard(name)
         error = UnknownTopicOrPartition(f"the topic {name} was deleted")
         for topic_partition in [tp for tp in self._partitions if tp.topic == name]:
             partition = self._partitions.pop(topic_partition)
@@ -212,6 +231,11 @@ class LogDirectory:
         await self._write_checkpoints()
 
     async def _write_checkpoints(self) -> None:
+        # One at a time: whether a file has to be written depends on what was written last.
+        async with self._checkpointing:
+            await self._write_checkpoints_now()
+
+    async def _write_checkpoints_now(self) -> None:
         points, starts = dict(self._recovery_points), dict(self._log_starts)
         for partition in self:
             if partition.offline is not None:
@@ -220,16 +244,22 @@ class LogDirectory:
             points[topic_partition] = partition.recovery_point
             starts[topic_partition] = partition.log_start_offset
         self._recovery_points, self._log_starts = points, starts
-        texts = (
-            encode_checkpoint({tp: o for tp, o in points.items() if o > 0}),
-            encode_checkpoint({tp: o for tp, o in starts.items() if o > 0}),
-        )
+        texts = (self._checkpoint_of(points), self._checkpoint_of(starts))
         for name, text, stored in zip(
             (RECOVERY_POINTS, LOG_STARTS), texts, self._stored_checkpoints, strict=True
         ):
             if text != stored:
                 await self.disk.write_file(name, text)
         self._stored_checkpoints = texts
+
+    def _checkpoint_of(self, offsets: dict[TopicPartition, int]) -> bytes:
+        return encode_checkpoint(
+            {
+                topic_partition: offset
+                for topic_partition, offset in offsets.items()
+                if offset > 0 and topic_partition.topic not in self._leaving
+            }
+        )
 
     async def apply_retention(self, now: Now) -> None:
         """Drop old segments: first the new log start is stored, then the files go."""

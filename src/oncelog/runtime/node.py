@@ -1,12 +1,14 @@
 """The broker as its APIs see it: what there is, and how to change it."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, assert_never
 from uuid import UUID
 
 from oncelog.core.errors import (
+    BrokerError,
     InvalidTopic,
+    KafkaStorageError,
     TopicAlreadyExists,
     UnknownTopicId,
     UnknownTopicOrPartition,
@@ -19,6 +21,7 @@ from oncelog.core.metadata.shard import (
     AllocateProducerIds,
     Command,
     CreateTopic,
+    DeleteTopic,
     Effect,
     MetadataShard,
     Reply,
@@ -166,6 +169,25 @@ class Node:
         except TopicAlreadyExists:
             pass
         return self.metadata.topic(name)
+
+    async def delete_topics(self, topics: Sequence[Topic]) -> list[BrokerError | None]:
+        """Delete topics; for each the reason why it was not, or None."""
+        names = [topic.name for topic in topics]
+
+        async def delete(topic: Topic) -> BrokerError | None:
+            try:
+                await self.change(DeleteTopic(topic_id=topic.topic_id))
+            except BrokerError as error:
+                self.logs.remember([topic.name])
+                return error
+            return None
+
+        try:
+            await self.logs.forget(names)
+        except OSError as error:
+            self.logs.remember(names)
+            return [KafkaStorageError(f"the deletion could not be stored: {error}")] * len(names)
+        return await asyncio.gather(*(delete(topic) for topic in topics))
 
     async def ensure_topic(self, name: str) -> Topic:
         """The topic, made on first use where the settings allow that."""

@@ -56,9 +56,9 @@ class CreateTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteTopic:
-    """Remove a topic and its records."""
+    """Remove a topic and its records; a new topic of the same name is another one."""
 
-    name: str
+    topic_id: UUID
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +174,7 @@ class MetadataShard:
                 topic = self.plan_topic(command)
                 return _said(topic, topic)
             case DeleteTopic():
-                found = self.topic(command.name)
+                found = self.topic_by_id(command.topic_id)
                 return _said(None, TopicDeleted(name=found.name, topic_id=found.topic_id))
             case AddPartitions():
                 topic = self.plan_partitions(command)
