@@ -18,13 +18,17 @@ from oncelog.storage.disk import RealDisk
 YEAR_MS = 365 * 86_400_000
 
 
+def a_disk(data_dir: Path) -> RealDisk:
+    data_dir.mkdir(exist_ok=True)
+    return RealDisk(data_dir)
+
+
 @asynccontextmanager
 async def a_core(
     data_dir: Path, settings: Mapping[str, str] | None = None
 ) -> AsyncIterator[BrokerCore]:
-    data_dir.mkdir(exist_ok=True)
     config = BrokerConfig().with_values(settings or {}, origin="test")
-    disk = RealDisk(data_dir)
+    disk = a_disk(data_dir)
     core = BrokerCore(config, disk, clock=LoopClock())
     await core.open()
     yield core

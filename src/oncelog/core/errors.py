@@ -44,8 +44,16 @@ class IllegalSaslState(BrokerError):
     """Authentication was attempted where none is expected."""
 
 
-class FeatureUpdateFailed(BrokerError):
-    """The feature or its level cannot be set. Nothing was written."""
+class InvalidUpdateVersion(BrokerError):
+    """A feature that is not known, or a level that it cannot have. Nothing was written."""
+
+
+class MismatchedEndpointType(BrokerError):
+    """The request is for a controller, and this is a broker."""
+
+
+class UnsupportedEndpointType(BrokerError):
+    """There is no such kind of endpoint."""
 
 
 class ThrottlingQuotaExceeded(BrokerError):
@@ -87,12 +95,24 @@ class InvalidReplicaAssignment(BrokerError):
     """An assignment that names other brokers than there are. Nothing was written."""
 
 
+class TopicDeletionDisabled(BrokerError):
+    """This broker does not delete topics (delete.topic.enable). Nothing was deleted."""
+
+
 class TopicAuthorizationFailed(BrokerError):
     """Not allowed on this topic. Nothing was written."""
 
 
 class ElectionNotNeeded(BrokerError):
     """The preferred leader leads already."""
+
+
+class PreferredLeaderNotAvailable(BrokerError):
+    """The preferred leader cannot lead: its log is offline."""
+
+
+class EligibleLeadersNotAvailable(BrokerError):
+    """No replica at all can lead: every log is offline."""
 
 
 class NoReassignmentInProgress(BrokerError):

@@ -84,6 +84,16 @@ class ChoreFailed:
     error: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingIgnored:
+    """A setting that was changed while the broker ran, which this release does not take."""
+
+    level: ClassVar[int] = logging.WARNING
+    phrase: ClassVar[str] = "a stored setting is ignored"
+    name: str
+    error: str
+
+
 def write_note(note: object) -> None:
     """Turn a note into a log line."""
     if isinstance(note, BrokerError):

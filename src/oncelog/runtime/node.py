@@ -32,6 +32,7 @@ from oncelog.core.topic_config import TopicConfig
 from oncelog.core.types import INTERNAL_TOPICS, OFFSETS_TOPIC, TopicPartition
 from oncelog.runtime.clock import Clock
 from oncelog.runtime.config import BrokerConfig
+from oncelog.runtime.dynamic_config import in_force
 from oncelog.runtime.fetch_sessions import FetchSessions
 from oncelog.runtime.groups import GroupCoordinator
 from oncelog.runtime.host import ShardHost
@@ -55,6 +56,9 @@ class Node:
         fresh_id: Callable[[], UUID],
         note: Callable[[object], None],
     ) -> None:
+        #: What the file, the environment and the command line said.
+        self.started_with = config
+        #: What is in force: the above, with what clients changed laid over it.
         self.config = config
         self.logs = logs
         self.clock = clock
@@ -86,6 +90,7 @@ class Node:
             self.metadata, partition, clock=self.clock, act=self._act, note=self.note
         )
         self._host.replay()
+        self._adopt_configs()
         epoch = await self._host.submit(StartBroker())
         assert isinstance(epoch, int), "a start is answered with its epoch"
         self.logs.leader_epoch = epoch
@@ -125,12 +130,18 @@ class Node:
                     )
                     self._tasks.add(task)
                     task.add_done_callback(self._tasks.discard)
-            case records.BrokerConfigs() | records.ProducerIds() | records.BrokerStarted():
-                pass
-            case records.FeatureLevel():
+            case records.BrokerConfigs():
+                self._adopt_configs()
+                for topic in self.metadata.topics.values():
+                    self._take_over(topic)
+            case records.ProducerIds() | records.BrokerStarted() | records.FeatureLevel():
                 pass
             case _:
                 assert_never(record)
+
+    def _adopt_configs(self) -> None:
+        self.config = in_force(self.started_with, self.metadata.broker_configs, self.note)
+        self.metadata.topic_defaults = self.config.topic_defaults()
 
     async def _forget_offsets(self, name: str, topic_id: UUID) -> None:
         await self.groups.submit_to_all(TopicOffsetsDeleted(topic=name, topic_id=topic_id))

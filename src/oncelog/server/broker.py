@@ -116,10 +116,10 @@ class BrokerCore:
         await self.logs.apply_retention(now)
 
     async def _expire_producers(self, now: Now) -> None:
-        self.logs.expire_producers(now, self.config.producer_id_expiration_ms)
+        self.logs.expire_producers(now, self.node.config.producer_id_expiration_ms)
 
     async def _close_idle(self, now: Now) -> None:
-        idle_ms = self.config.connections_max_idle_ms
+        idle_ms = self.node.config.connections_max_idle_ms
         if idle_ms < 0:
             return
         deadline = asyncio.get_running_loop().time() - idle_ms / 1000
@@ -134,7 +134,7 @@ class BrokerCore:
         return Connection(self.node, opened=self._admit, closed=self._forget)
 
     def _admit(self, connection: Connection) -> bool:
-        if len(self.connections) >= self.config.max_connections:
+        if len(self.connections) >= self.node.config.max_connections:
             return False
         self.connections[connection] = None
         self._all_closed.clear()

@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 Buffer = bytes | bytearray | memoryview
 
@@ -43,8 +43,19 @@ class File(Protocol):
         """Let go of the file; a later use opens it again."""
 
 
+class Space(NamedTuple):
+    """Where a disk is, how large it is, and how much of it is free; -1 where nobody knows."""
+
+    path: str
+    total_bytes: int
+    usable_bytes: int
+
+
 class Disk(Protocol):
     """A directory tree."""
+
+    def space(self) -> Space:
+        """How much room there is."""
 
     def open(self, path: str, *, create: bool = False) -> File:
         """A file that exists, or a new and empty one."""
@@ -148,6 +159,15 @@ class RealDisk:
     def absolute(self, path: str) -> Path:
         """The path that the operating system knows."""
         return self._root / path
+
+    def space(self) -> Space:
+        """How much room the file system of the data directory has."""
+        path = self._root.absolute()
+        try:
+            usage = shutil.disk_usage(path)
+        except OSError:
+            return Space(str(path), -1, -1)
+        return Space(str(path), usage.total, usage.free)
 
     def opened(self, file: RealFile) -> None:
         """Keep the number of handles bounded: the one that was opened longest ago goes."""

@@ -57,22 +57,28 @@ class ErrorCode(IntEnum):
     GROUP_ID_NOT_FOUND = 69
     FETCH_SESSION_ID_NOT_FOUND = 70
     INVALID_FETCH_SESSION_EPOCH = 71
+    TOPIC_DELETION_DISABLED = 73
     FENCED_LEADER_EPOCH = 74
     UNKNOWN_LEADER_EPOCH = 75
     UNSUPPORTED_COMPRESSION_TYPE = 76
     MEMBER_ID_REQUIRED = 79
+    PREFERRED_LEADER_NOT_AVAILABLE = 80
     GROUP_MAX_SIZE_REACHED = 81
     FENCED_INSTANCE_ID = 82
+    ELIGIBLE_LEADERS_NOT_AVAILABLE = 83
     ELECTION_NOT_NEEDED = 84
     NO_REASSIGNMENT_IN_PROGRESS = 85
     GROUP_SUBSCRIBED_TO_TOPIC = 86
     INVALID_RECORD = 87
     UNSTABLE_OFFSET_COMMIT = 88
     THROTTLING_QUOTA_EXCEEDED = 89
+    INVALID_UPDATE_VERSION = 95
     FEATURE_UPDATE_FAILED = 96
     UNKNOWN_TOPIC_ID = 100
     INCONSISTENT_TOPIC_ID = 103
     STALE_MEMBER_EPOCH = 113
+    MISMATCHED_ENDPOINT_TYPE = 114
+    UNSUPPORTED_ENDPOINT_TYPE = 115
 
 
 CODES: Final[dict[type[BrokerError], ErrorCode]] = {
@@ -84,7 +90,9 @@ CODES: Final[dict[type[BrokerError], ErrorCode]] = {
     errors.PolicyViolation: ErrorCode.POLICY_VIOLATION,
     errors.UnsupportedSaslMechanism: ErrorCode.UNSUPPORTED_SASL_MECHANISM,
     errors.IllegalSaslState: ErrorCode.ILLEGAL_SASL_STATE,
-    errors.FeatureUpdateFailed: ErrorCode.FEATURE_UPDATE_FAILED,
+    errors.InvalidUpdateVersion: ErrorCode.INVALID_UPDATE_VERSION,
+    errors.MismatchedEndpointType: ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+    errors.UnsupportedEndpointType: ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
     errors.ThrottlingQuotaExceeded: ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     errors.UnknownTopicOrPartition: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     errors.UnknownTopicId: ErrorCode.UNKNOWN_TOPIC_ID,
@@ -94,8 +102,11 @@ CODES: Final[dict[type[BrokerError], ErrorCode]] = {
     errors.InvalidPartitions: ErrorCode.INVALID_PARTITIONS,
     errors.InvalidReplicationFactor: ErrorCode.INVALID_REPLICATION_FACTOR,
     errors.InvalidReplicaAssignment: ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+    errors.TopicDeletionDisabled: ErrorCode.TOPIC_DELETION_DISABLED,
     errors.TopicAuthorizationFailed: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     errors.ElectionNotNeeded: ErrorCode.ELECTION_NOT_NEEDED,
+    errors.PreferredLeaderNotAvailable: ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+    errors.EligibleLeadersNotAvailable: ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
     errors.NoReassignmentInProgress: ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
     errors.NotLeaderOrFollower: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     errors.FencedLeaderEpoch: ErrorCode.FENCED_LEADER_EPOCH,

@@ -35,9 +35,10 @@ class TopicDeleted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfigs:
-    """Settings of the broker that were changed while it ran."""
+    """Settings that were changed while brokers ran: those of one broker, or of all (`None`)."""
 
     stored: ClassVar[bool] = True
+    node_id: int | None
     configs: Mapping[str, str]
 
 
@@ -73,6 +74,8 @@ Record: TypeAlias = (
 
 def encode(record: Record) -> KeyValue:
     """A record as the log holds it."""
+    key: dict[str, Any]
+    value: dict[str, Any]
     match record:
         case Topic():
             key, value = {"topic": record.name}, {
@@ -83,7 +86,7 @@ def encode(record: Record) -> KeyValue:
         case TopicDeleted():
             key, value = {"topic": record.name}, {"deleted": record.topic_id.hex}
         case BrokerConfigs():
-            key, value = {"broker": "configs"}, dict(sorted(record.configs.items()))
+            key, value = {"broker_configs": record.node_id}, dict(sorted(record.configs.items()))
         case ProducerIds():
             key, value = {"producer_ids": "next"}, {"next": record.next_id}
         case BrokerStarted():
@@ -102,8 +105,8 @@ def decode(key: bytes, value: bytes) -> Record:
         return FeatureLevel(name=name, level=fields["level"])
     if kind == "producer_ids":
         return ProducerIds(next_id=fields["next"])
-    if name == "configs":
-        return BrokerConfigs(configs=fields)
+    if kind == "broker_configs":
+        return BrokerConfigs(node_id=name, configs=fields)
     return BrokerStarted(leader_epoch=fields["epoch"])
 
 

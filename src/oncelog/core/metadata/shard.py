@@ -8,9 +8,9 @@ from uuid import UUID
 
 from oncelog.core.decision import Decision
 from oncelog.core.errors import (
-    FeatureUpdateFailed,
     InvalidPartitions,
     InvalidTopic,
+    InvalidUpdateVersion,
     PolicyViolation,
     TopicAlreadyExists,
     UnknownTopicId,
@@ -79,8 +79,9 @@ class SetTopicConfigs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetBrokerConfigs:
-    """Replace the settings of the broker that may change while it runs."""
+    """Replace the settings that were changed while brokers ran: of one broker, or of all."""
 
+    node_id: int | None
     configs: Mapping[str, str]
 
 
@@ -95,11 +96,10 @@ class StartBroker:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SetFeature:
-    """Set a feature to a level."""
+class SetFeatures:
+    """Set features to levels, all or none."""
 
-    name: str
-    level: int
+    levels: Mapping[str, int]
 
 
 Command: TypeAlias = (
@@ -110,7 +110,7 @@ Command: TypeAlias = (
     | SetBrokerConfigs
     | AllocateProducerIds
     | StartBroker
-    | SetFeature
+    | SetFeatures
 )
 Reply: TypeAlias = Topic | int | None
 #: After the commit the broker opens, closes and re-configures partitions as the records say.
@@ -131,18 +131,25 @@ def check_topic_name(name: str) -> None:
         )
 
 
+def _dotless(name: str) -> str:
+    return name.replace(".", "_")
+
+
 class MetadataShard:
     """All topics and settings of a broker."""
 
     def __init__(self, *, topic_defaults: TopicConfig, max_partitions: int) -> None:
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[UUID, Topic] = {}
-        self.broker_configs: Mapping[str, str] = {}
+        #: What was changed while brokers ran, by broker; under None what holds for all of them.
+        self.broker_configs: dict[int | None, Mapping[str, str]] = {}
         self.feature_levels: dict[str, int] = {}
         self.next_producer_id = 0
         self.leader_epoch = -1
-        self._topic_defaults = topic_defaults
+        #: What a topic has that says nothing itself; it follows the broker's own settings.
+        self.topic_defaults = topic_defaults
         self._max_partitions = max_partitions
+        self._dotless: dict[str, str] = {}
         self._partition_count = 0
 
     # --- looking ----------------------------------------------------------------------------------
@@ -163,7 +170,7 @@ class MetadataShard:
 
     def topic_config(self, topic: Topic) -> TopicConfig:
         """The settings in force for a topic."""
-        return TopicConfig.from_overrides(self._topic_defaults, topic.configs)
+        return TopicConfig.from_overrides(self.topic_defaults, topic.configs)
 
     # --- deciding ---------------------------------------------------------------------------------
 
@@ -183,34 +190,43 @@ class MetadataShard:
                 topic = self.plan_configs(command)
                 return _said(topic, topic)
             case SetBrokerConfigs():
-                return _said(None, BrokerConfigs(configs=command.configs))
+                configs = dict(command.configs)
+                return _said(None, BrokerConfigs(node_id=command.node_id, configs=configs))
             case AllocateProducerIds():
                 first = self.next_producer_id
                 return _said(first, ProducerIds(next_id=first + PRODUCER_ID_BLOCK))
             case StartBroker():
                 epoch = self.leader_epoch + 1
                 return _said(epoch, BrokerStarted(leader_epoch=epoch))
-            case SetFeature():
-                self._check_feature(command)
-                return _said(None, FeatureLevel(name=command.name, level=command.level))
+            case SetFeatures():
+                levels = tuple(self.plan_features(command))
+                return Decision(reply=None, records=levels, effects=levels)
             case _:
                 assert_never(command)
 
     def plan_topic(self, command: CreateTopic) -> Topic:
         """The topic as it would be: also the answer to a `validate_only` request."""
-        check_topic_name(command.name)
+        self.check_new_name(command.name)
         if command.name in INTERNAL_TOPICS and not command.internal:
             raise InvalidTopic(f"{command.name} is made by the broker itself")
-        if command.name in self.topics:
-            raise TopicAlreadyExists(f"the topic {command.name!r} exists")
+        TopicConfig.from_overrides(self.topic_defaults, command.configs)
         self._check_count(command.partition_count, already=0)
-        TopicConfig.from_overrides(self._topic_defaults, command.configs)
         return Topic(
             name=command.name,
             topic_id=command.fresh_id,
             partition_count=command.partition_count,
             configs=dict(command.configs),
         )
+
+    def check_new_name(self, name: str) -> None:
+        """Refuse a name that no topic may have, or that is taken."""
+        check_topic_name(name)
+        if name in self.topics:
+            raise TopicAlreadyExists(f"the topic {name!r} exists")
+        # Kafka names its metrics so, and two such topics could not be told apart there.
+        other = self._dotless.get(_dotless(name))
+        if other is not None:
+            raise InvalidTopic(f"{name!r} and {other!r} differ only in '.' and '_'")
 
     def plan_partitions(self, command: AddPartitions) -> Topic:
         """The topic with its new partitions."""
@@ -232,7 +248,7 @@ class MetadataShard:
     def plan_configs(self, command: SetTopicConfigs) -> Topic:
         """The topic with its new settings."""
         topic = self.topic(command.name)
-        TopicConfig.from_overrides(self._topic_defaults, command.configs)
+        TopicConfig.from_overrides(self.topic_defaults, command.configs)
         return Topic(
             name=topic.name,
             topic_id=topic.topic_id,
@@ -249,14 +265,21 @@ class MetadataShard:
                 f"{self._max_partitions} (oncelog.partitions.max)"
             )
 
-    def _check_feature(self, command: SetFeature) -> None:
-        if command.name not in FEATURES:
-            raise FeatureUpdateFailed(f"the feature {command.name!r} is not known here")
-        lowest, highest = FEATURES[command.name]
-        if not lowest <= command.level <= highest:
-            raise FeatureUpdateFailed(
-                f"{command.name} may have levels {lowest} to {highest}, not {command.level}"
-            )
+    def plan_features(self, command: SetFeatures) -> list[FeatureLevel]:
+        """The levels as they would be, of those that change."""
+        for name, level in command.levels.items():
+            if name not in FEATURES:
+                raise InvalidUpdateVersion(f"the feature {name!r} is not known here")
+            lowest, highest = FEATURES[name]
+            if not lowest <= level <= highest:
+                raise InvalidUpdateVersion(
+                    f"{name} may have levels {lowest} to {highest}, not {level}"
+                )
+        return [
+            FeatureLevel(name=name, level=level)
+            for name, level in sorted(command.levels.items())
+            if level != self.feature_levels.get(name, 0)
+        ]
 
     def next_deadline_ms(self) -> int | None:
         """Nothing here happens by itself."""
@@ -275,11 +298,12 @@ class MetadataShard:
                 self._forget(record.name)
                 self.topics[record.name] = record
                 self.topics_by_id[record.topic_id] = record
+                self._dotless[_dotless(record.name)] = record.name
                 self._partition_count += record.partition_count
             case TopicDeleted():
                 self._forget(record.name)
             case BrokerConfigs():
-                self.broker_configs = record.configs
+                self.broker_configs[record.node_id] = record.configs
             case ProducerIds():
                 self.next_producer_id = record.next_id
             case BrokerStarted():
@@ -293,6 +317,7 @@ class MetadataShard:
         topic = self.topics.pop(name, None)
         if topic is not None:
             del self.topics_by_id[topic.topic_id]
+            self._dotless.pop(_dotless(name), None)
             self._partition_count -= topic.partition_count
 
     # --- storing ----------------------------------------------------------------------------------

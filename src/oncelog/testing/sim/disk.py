@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from random import Random
 
-from oncelog.storage.disk import Buffer, File
+from oncelog.storage.disk import Buffer, File, Space
 
 PAGE_BYTES = 512
 
@@ -179,6 +179,10 @@ class SimDisk:
         return total.hexdigest()
 
     # --- Disk -----------------------------------------------------------------------------------
+
+    def space(self) -> Space:
+        """Nobody measures a simulated disk."""
+        return Space("/simulated", -1, -1)
 
     def open(self, path: str, *, create: bool = False) -> SimFile:
         """A file that exists, or a new and empty one."""
