@@ -98,10 +98,11 @@ class Producer(Client):
         """Get a producer id."""
         while self._producer_id < 0:
             try:
-                request = InitProducerIdRequest(transaction_timeout_ms=1000)
+                request = InitProducerIdRequest(transactional_id=None)
                 reply = await self.connection().request(request, 4)
-                if reply.error_code == 0:
-                    self._producer_id = reply.producer_id
+                if reply.error_code not in (0, *RETRIABLE):
+                    raise Refused(f"{self._name}: InitProducerId answered {reply.error_code}")
+                self._producer_id = reply.producer_id
             except Disconnected:
                 await self.pause()
 
