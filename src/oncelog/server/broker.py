@@ -60,6 +60,7 @@ class BrokerCore:
         self._note = note
         self._keepers: list[asyncio.Task[None]] = []
         self._all_closed = asyncio.Event()
+        self.is_open = False
 
     async def open(self) -> None:
         """Recover everything, and begin to keep house."""
@@ -67,6 +68,7 @@ class BrokerCore:
         began = loop.time()
         await self._read_identity()
         await self.node.open()
+        self.is_open = True
         self._note(
             notes.Opened(
                 partitions=sum(1 for _ in self.logs),
@@ -215,7 +217,8 @@ class Broker:
         self._core.node.advertised = self._advertise or (_reachable(host), self.port)
 
     async def _abandon(self) -> None:
-        if self._core is not None:
+        """A start that failed: what was not opened is not closed either, and stays untouched."""
+        if self._core is not None and self._core.is_open:
             await self._core.close()
         self._release()
 
