@@ -102,11 +102,11 @@ def decode_records(header: BatchHeader, body: Buffer) -> Iterator[Record]:
         end = position + length
         if length < 0 or end > len(body):
             raise CorruptMessage("a record is longer than its batch")
-        yield _decode_record(header, body, position)
+        yield _decode_record(header, body, position, end)
         position = end
 
 
-def _decode_record(header: BatchHeader, body: Buffer, position: int) -> Record:
+def _decode_record(header: BatchHeader, body: Buffer, position: int, end: int) -> Record:
     time_delta, position = read_varint(body, position + 1)
     offset_delta, position = read_varint(body, position)
     key, position = _read_bytes(body, position)
@@ -117,6 +117,8 @@ def _decode_record(header: BatchHeader, body: Buffer, position: int) -> Record:
         name, position = _read_bytes(body, position)
         content, position = _read_bytes(body, position)
         headers.append(((name or b"").decode("utf-8", "replace"), content))
+    if position != end:
+        raise CorruptMessage(f"a record that ends at byte {end} of its batch is read to {position}")
     timestamp = header.base_timestamp + time_delta
     return Record(header.base_offset + offset_delta, timestamp, key, value, tuple(headers))
 
