@@ -66,10 +66,12 @@ def encode_epochs(epochs: LeaderEpochs) -> bytes:
 def decode_epochs(data: bytes) -> LeaderEpochs:
     """Read the checkpoint."""
     try:
-        version, count, *lines = data.decode().split("\n")
-        entries = [(int(e), int(s)) for e, s in (line.split() for line in lines if line)]
+        # The end of the last line counts: `5 25` cut to `5 2` would be another offset.
+        version, count, *lines, rest = data.decode().split("\n")
+        entries = [(int(e), int(s)) for e, s in (line.split() for line in lines)]
+        is_whole = version == "0" and int(count) == len(entries) and rest == ""
     except ValueError as error:
         raise BadCheckpoint(str(error)) from error
-    if version != "0" or int(count) != len(entries) or entries != sorted(entries):
+    if not is_whole or entries != sorted(entries):
         raise BadCheckpoint(f"version {version}, {count} entries announced, {len(entries)} found")
     return LeaderEpochs(entries)
