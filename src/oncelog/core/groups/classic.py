@@ -77,7 +77,7 @@ def _check_join(group: ClassicGroup, command: JoinGroup, config: GroupConfig) ->
         raise GroupMaxSizeReached(f"{group.group_id} takes {config.group_max_size} members")
     if not _understands(group, command):
         raise InconsistentGroupProtocol(
-            f"{group.group_id} is of type {group.protocol_type} with {group.common_protocols()}"
+            f"{group.group_id} is of type {group.protocol_type} with {sorted(group.common_protocols())}"
         )
 
 

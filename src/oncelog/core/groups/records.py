@@ -259,6 +259,7 @@ def _read_group(group_id: str, value: bytes) -> GroupMetadata | None:
     leader = reader.nullable_text()
     since = reader.int64() if version >= 2 else -1
     members = tuple(_read_member(reader, version) for _ in range(reader.count()))
+    reader.tags()
     return GroupMetadata(
         group_id=group_id,
         protocol_type=protocol_type,
