@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
 READY: Final = "oncelog listening on "
 STOP_TIMEOUT_S: Final = 20.0
 
@@ -30,6 +33,15 @@ class Oncelog:
     #: When the process was started, on the monotonic clock.
     started_at_s: float
     data: Path
+
+    def create_topic(
+        self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None
+    ) -> str:
+        """Make a topic, and answer its name."""
+        client = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
+        topic = NewTopic(name, partitions, 1, config=dict(config or {}))
+        client.create_topics([topic])[name].result(10)
+        return name
 
 
 @contextmanager
