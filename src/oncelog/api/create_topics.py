@@ -18,12 +18,14 @@ from oncelog.api.replicas import check_replicas
 from oncelog.core.errors import (
     BrokerError,
     InvalidConfig,
+    InvalidPartitions,
     InvalidReplicaAssignment,
     InvalidReplicationFactor,
     InvalidRequest,
 )
 from oncelog.core.metadata.records import Topic
 from oncelog.core.metadata.shard import CreateTopic
+from oncelog.core.topic_config import TopicConfig
 from oncelog.runtime.node import Node
 from oncelog.wire.errors import error_code
 from oncelog.wire.messages.create_topics import (
@@ -68,12 +70,14 @@ async def _create(
 
 
 def _lower(node: Node, wanted: CreatableTopic) -> CreateTopic:
+    """One command; what is wrong is found in the order in which Kafka looks."""
     node.metadata.check_new_name(wanted.name)
     configs = {}
     for config in wanted.configs:
         if config.value is None:
             raise InvalidConfig(f"{config.name} has no value")
         configs[config.name] = config.value
+    TopicConfig.from_overrides(node.metadata.topic_defaults, configs)
     return CreateTopic(
         name=wanted.name,
         partition_count=_partition_count(node, wanted),
@@ -83,17 +87,21 @@ def _lower(node: Node, wanted: CreatableTopic) -> CreateTopic:
 
 
 def _partition_count(node: Node, wanted: CreatableTopic) -> int:
+    count, replicas = wanted.num_partitions, wanted.replication_factor
     if wanted.assignments:
-        if wanted.num_partitions != -1 or wanted.replication_factor != -1:
+        if count != -1 or replicas != -1:
             raise InvalidRequest("with replicas assigned by hand, both counts have to be -1")
         _check_assignments(node, wanted.assignments)
         return len(wanted.assignments)
-    if wanted.replication_factor not in (-1, 1):
+    if replicas < 1 and replicas != -1:
+        raise InvalidReplicationFactor(f"a topic needs at least one replica, not {replicas}")
+    if count < 1 and count != -1:
+        raise InvalidPartitions(f"a topic needs at least one partition, not {count}")
+    if replicas > 1:
         raise InvalidReplicationFactor(
-            f"a replication factor of {wanted.replication_factor} was asked for, and this cluster "
-            "has one broker"
+            f"{replicas} replicas were asked for, and this cluster has one broker"
         )
-    return node.config.num_partitions if wanted.num_partitions == -1 else wanted.num_partitions
+    return node.config.num_partitions if count == -1 else count
 
 
 def _check_assignments(node: Node, assignments: Sequence[CreatableReplicaAssignment]) -> None:

@@ -32,25 +32,32 @@ async def handle(
     wanted = request.topics
     if context.version < FIRST_BY_ID:
         wanted = [DeleteTopicState(name=name) for name in request.topic_names]
-    results: list[DeletableTopicResult] = []
-    found: dict[str, tuple[Topic, DeletableTopicResult]] = {}
+    named: dict[object, list[DeleteTopicState]] = {}
     for state in wanted:
+        named.setdefault(_identity(node, state), []).append(state)
+    results: list[DeletableTopicResult] = []
+    found: list[tuple[Topic, DeletableTopicResult]] = []
+    for state, *repeats in named.values():
         result = DeletableTopicResult(name=state.name, topic_id=state.topic_id)
+        results.append(result)
         try:
-            topic = _find(node, state, context.version)
-            if topic.name in found:
-                _refuse(found.pop(topic.name)[1], InvalidRequest("it stands here more than once"))
-                continue
-            found[topic.name] = (topic, result)
+            if repeats:
+                raise InvalidRequest("the topic stands in the request more than once")
+            found.append((_find(node, state, context.version), result))
         except BrokerError as error:
             _refuse(result, error)
-        results.append(result)
-    outcomes = await node.delete_topics([topic for topic, _ in found.values()])
-    for (topic, result), outcome in zip(found.values(), outcomes, strict=True):
+    outcomes = await node.delete_topics([topic for topic, _ in found])
+    for (topic, result), outcome in zip(found, outcomes, strict=True):
         result.name, result.topic_id = topic.name, topic.topic_id
         if outcome is not None:
             _refuse(result, outcome)
     return DeleteTopicsResponse(responses=results)
+
+
+def _identity(node: Node, state: DeleteTopicState) -> object:
+    """Equal for two that name the same topic, one by its name and one by its id."""
+    topic = node.metadata.topics_by_id.get(state.topic_id)
+    return state.name or (topic.name if topic else state.topic_id)
 
 
 def _find(node: Node, state: DeleteTopicState, version: int) -> Topic:
