@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, assert_never
+from typing import Any, Final, assert_never
 from uuid import UUID
 
 from oncelog.core.errors import (
@@ -13,6 +13,7 @@ from oncelog.core.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
+from oncelog.core.groups.commands import Command as GroupCommand
 from oncelog.core.groups.commands import TopicDeleted as TopicOffsetsDeleted
 from oncelog.core.groups.config import GroupConfig
 from oncelog.core.metadata import records
@@ -230,6 +231,22 @@ class Node:
         """How many partitions the groups are spread over; 0 where there is no group yet."""
         topic = self.metadata.topics.get(OFFSETS_TOPIC)
         return topic.partition_count if topic else 0
+
+    # --- groups -----------------------------------------------------------------------------------
+
+    async def ask_group(self, group_id: str, command: GroupCommand) -> Any:
+        """Ask the shard of a group; `core/groups/commands.py` says what each command answers."""
+        count = self.offsets_partition_count
+        return await self.groups.submit(group_id, command, partition_count=count)
+
+    async def ask_group_and_wait(
+        self, group_id: str, command: Callable[[int], GroupCommand], *, wait_ms: int
+    ) -> Any:
+        """As `ask_group`, for a command that may be parked: it is made with a ticket."""
+        count = self.offsets_partition_count
+        return await self.groups.submit_parked(
+            group_id, command, partition_count=count, wait_ms=wait_ms
+        )
 
     # --- partitions -------------------------------------------------------------------------------
 
