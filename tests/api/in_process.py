@@ -5,6 +5,7 @@ broker.ask(DescribeClusterRequest(), 2).cluster_id
 
 import asyncio
 import shutil
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +19,11 @@ from oncelog.wire.messages.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
+from oncelog.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+)
 from oncelog.wire.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -26,6 +32,12 @@ from oncelog.wire.messages.metadata import (
 from oncelog.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 SETTINGS: Final[Mapping[str, str]] = {"group.initial.rebalance.delay.ms": "0"}
+
+
+def a_batch(values: Sequence[bytes]) -> bytes:
+    """A batch of records as a producer without an id sends it."""
+    pairs = [KeyValue(b"k", value) for value in values]
+    return bytes(encode_batch(pairs, timestamp_ms=time.time_ns() // 1_000_000))
 
 
 class InProcessBroker:
@@ -139,10 +151,19 @@ class InProcessBroker:
         topic: MetadataResponseTopic = self.ask(request).topics[0]
         return topic
 
+    def configs(self, kind: int, name: str) -> dict[str, DescribeConfigsResourceResult]:
+        """The settings of a topic (2) or a broker (4), by name."""
+        resource = DescribeConfigsResource(
+            resource_type=kind, resource_name=name, configuration_keys=None
+        )
+        request = DescribeConfigsRequest(resources=[resource], include_synonyms=True)
+        (result,) = self.ask(request).results
+        assert result.error_code == 0, result
+        return {config.name: config for config in result.configs}
+
     def produce(self, topic: str, partition: int, values: Sequence[bytes]) -> int:
         """Append one batch; returns its base offset."""
-        batch = encode_batch([KeyValue(b"k", value) for value in values], timestamp_ms=1)
-        data = PartitionProduceData(index=partition, records=batch)
+        data = PartitionProduceData(index=partition, records=a_batch(values))
         request = ProduceRequest(
             transactional_id=None,
             acks=-1,
