@@ -92,7 +92,10 @@ def _loop_factory(choice: str) -> Callable[[], asyncio.AbstractEventLoop] | None
 
 async def _serve(args: argparse.Namespace, config: BrokerConfig) -> None:
     from oncelog.server.broker import Broker, StartError
+    from oncelog.server.heap import keep_freed_memory
 
+    # Only here, where the process is ours: a broker inside a test leaves its host's memory alone.
+    keep_freed_memory()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
