@@ -3,8 +3,8 @@
     .index      relative offset u32 | file position u32         every `index.interval.bytes`
     .timeindex  timestamp i64 | relative offset u32             times growing
 
-An index is a hint: entries are kept in memory and written with the next checkpoint; whatever is
-missing or wrong after a crash is rebuilt from the log.
+An index is a hint: entries are kept in memory and written with the next checkpoint; after a crash
+that of an unfinished segment is rebuilt from the log. That of a full segment is synced with it.
 """
 
 import struct
@@ -73,14 +73,22 @@ class SparseIndex:
         else:
             del self._unwritten[count - self._stored_count :]
 
-    def write(self) -> None:
-        """Hand what is new to the disk. It needs no sync: a torn index is rebuilt."""
+    def forget(self) -> None:
+        """Begin anew: the file is not believed, and replaced with the next write."""
+        self.close()
+        self._file = None
+        self._stored_count = 0
+        self._unwritten = []
+
+    def write(self) -> File:
+        """Hand what is new to the disk; only that of a full segment is worth a sync."""
         if self._file is None:
             self._file = self._disk.open(self._path, create=True)
         if self._unwritten:
             self._file.append([b"".join(self._entry.pack(*pair) for pair in self._unwritten)])
             self._stored_count += len(self._unwritten)
             self._unwritten = []
+        return self._file
 
     def close(self) -> None:
         """Let go of the file."""

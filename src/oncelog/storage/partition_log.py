@@ -160,11 +160,12 @@ class PartitionLog:
 
     def roll(self, config: TopicConfig, producers: ProducerTable) -> Segment:
         """Begin a new segment, with a snapshot of the producers as of its first offset."""
+        # A full segment's indexes are not rebuilt at the next start, so they are synced with it. All
+        # this comes first: should the disk be full, the old segment is still the active one.
         old = self.segments[-1]
-        segment = self._create_segment(old.end_offset, config)
-        old.seal()
+        self._unsynced_files |= dict.fromkeys(old.seal())
         self.write_snapshot(producers)
-        return segment
+        return self._create_segment(old.end_offset, config)
 
     def _create_segment(self, base_offset: int, config: TopicConfig) -> Segment:
         segment = Segment(
@@ -327,7 +328,6 @@ class PartitionLog:
         removed = []
         while len(self.segments) > 1 and self.segments[1].base_offset <= self.log_start_offset:
             segment = self.segments.pop(0)
-            self._unsynced_files.pop(segment.file, None)
             segment.close()
             stem = f"{self.directory}/{segment_name(segment.base_offset)}"
             for suffix in (".log", ".index", ".timeindex"):

@@ -4,7 +4,8 @@ Above the recovery point (everything below it was synced) the log is read batch 
 where the first bad one begins; what is cut is kept in a file beside it. A bad batch below the
 recovery point is damage: nothing is cut, nothing is skipped, the partition stays closed. After an
 orderly stop only the last segment is touched. Recovery does not depend on how often it was
-interrupted: it writes nothing that the next attempt would read differently.
+interrupted: it writes nothing that the next attempt would read differently. What it leaves is
+synced before anyone reads it, for a killed broker's last writes may be in the page cache alone.
 """
 
 from dataclasses import dataclass, field
@@ -30,6 +31,10 @@ class Recovered:
     cut: list[tuple[str, int]] = field(default_factory=list)
     #: Snapshots and indexes that could not be trusted.
     rebuilt: list[str] = field(default_factory=list)
+    #: What has to be on the disk before the log is served.
+    unsynced: list[File] = field(default_factory=list)
+    #: Whether names were taken away, which must not come back.
+    removed: bool = False
 
 
 async def recover(
@@ -59,8 +64,10 @@ async def recover(
     ]
     log.advance_start(max(bases[0], log_start_offset))
     await _open_segments(disk, recovered, recovery_point, clean=clean)
-    _load_epochs(disk, recovered)
+    _load_epochs(disk, recovered, recovery_point)
     _load_producers(disk, recovered, now_ms)
+    if recovered.unsynced or recovered.removed:
+        await disk.sync(recovered.unsynced, [directory])
     return recovered
 
 
@@ -83,34 +90,50 @@ async def _open_segments(
 ) -> None:
     """Load the segments in order, and cut at the first bad batch above the recovery point."""
     segments = recovered.log.segments
+    rebuilt: list[Segment] = []
     for index, segment in enumerate(segments):
         next_base = segments[index + 1].base_offset if index + 1 < len(segments) else None
-        indexed = _load_indexes(segment)
+        is_full = next_base is not None and next_base <= recovery_point
+        indexed = _load_indexes(segment, verify=not (clean and is_full))
+        if next_base is not None and is_full and indexed:
+            _load_full(segment, next_base)
+            if clean or _is_sound(segment, next_base):
+                continue
+            indexed = False
         if not indexed:
             recovered.rebuilt.append(f"{segment.file.path}: index")
-        if indexed and next_base is not None and next_base <= recovery_point:
-            _load_sealed(segment, next_base, verify=not clean)
-            continue
-        position = _scan(segment, recovery_point, check_sums=not clean)
-        if position == segment.size_bytes and next_base in (None, segment.end_offset):
-            continue
-        if segment.end_offset < recovery_point:
+        position = _scan(segment, recovery_point, from_index=clean and indexed)
+        is_whole = position == segment.size_bytes and next_base in (None, segment.end_offset)
+        if segment.end_offset < recovery_point and not (is_whole and next_base is not None):
             raise DamagedLogError(
                 f"{segment.file.path} has no good batch at byte {position} (offset "
                 f"{segment.end_offset}), though everything below {recovery_point} was synced"
             )
+        if segment.end_offset > recovery_point:
+            recovered.unsynced.append(segment.file)
+        if is_whole:
+            if next_base is not None:
+                rebuilt.append(segment)
+            continue
         await _set_aside(disk, recovered, segment, position)
         for later in segments[index + 1 :]:
             await _set_aside(disk, recovered, later, 0)
             _remove_segment(disk, recovered.log, later)
+            recovered.removed = True
         del segments[index + 1 :]
         break
+    for segment in rebuilt:
+        recovered.unsynced += segment.seal()
 
 
-def _load_indexes(segment: Segment) -> bool:
-    """Take over the index files, if the newest entry points at the batch that it names."""
+def _load_indexes(segment: Segment, *, verify: bool) -> bool:
+    """Take over the index files, if their newest entries point at the batch that they name."""
     if not (segment.offset_index.load() and segment.time_index.load()):
         return False
+    return not verify or (_offsets_agree(segment) and _times_agree(segment))
+
+
+def _offsets_agree(segment: Segment) -> bool:
     entry = segment.offset_index.last()
     if entry is None:
         return True
@@ -119,40 +142,68 @@ def _load_indexes(segment: Segment) -> bool:
     return False
 
 
-def _load_sealed(segment: Segment, next_base: int, *, verify: bool) -> None:
-    """A complete segment: its times come from its index, its end from its successor."""
+def _times_agree(segment: Segment) -> bool:
+    entry = segment.time_index.last()
+    if entry is None:
+        return True
+    found = segment.find(segment.base_offset + entry[1])
+    return found is not None and (
+        (found[1].max_timestamp, found[1].last_offset - segment.base_offset) == entry
+    )
+
+
+def _load_full(segment: Segment, next_base: int) -> None:
+    """A full segment: its times come from its index, its end from its successor."""
     last = segment.time_index.last()
     if last is not None:
         segment.max_timestamp = last[0]
         segment.max_timestamp_offset = segment.base_offset + last[1]
     segment.end_offset = next_base
-    if not verify:
-        return
+
+
+def _is_sound(segment: Segment, next_base: int) -> bool:
+    """Whether a full segment reaches its successor, and its indexes know of its newest batches."""
     entry = segment.offset_index.last()
     end = segment.base_offset
+    is_indexed = True
     for _, header in segment.walk(entry[1] if entry else 0):
         end = header.next_offset
-    if end != next_base:
-        raise DamagedLogError(f"{segment.file.path} ends at {end}, the next begins at {next_base}")
+        is_indexed = is_indexed and header.max_timestamp <= segment.max_timestamp
+    return is_indexed and end == next_base
 
 
-def _scan(segment: Segment, recovery_point: int, *, check_sums: bool) -> int:
-    """Read the headers from the last index entry that was synced; returns where the good part ends."""
-    position = _trim_indexes(segment, recovery_point)
+def _scan(segment: Segment, recovery_point: int, *, from_index: bool) -> int:
+    """Read the headers; returns where the good part ends.
+
+    After an orderly stop the last index entry is a place to begin. After any other the indexes are
+    made anew: what they lost of their unsynced end nobody can tell.
+    """
+    position = _trim_indexes(segment, recovery_point) if from_index else _forget_indexes(segment)
     for _, header in segment.walk():
         segment.first_timestamp = header.max_timestamp if header.max_timestamp >= 0 else None
         break
-    expected = segment.base_offset
+    segment.end_offset = expected = segment.base_offset
     for start, header in segment.walk(position):
         if header.base_offset < expected:
             break  # An offset that goes back: these bytes are from another time.
-        is_new = header.next_offset > recovery_point
-        if is_new and check_sums and not _holds(segment.file, start, header):
-            break
+        # The last synced batch is checked too: with a wrong length the next one would look torn.
+        if header.next_offset >= recovery_point and not from_index:
+            # The checksum does not cover the offset, but what was appended last left no gaps.
+            if header.base_offset > max(expected, recovery_point - 1):
+                break
+            if not _holds(segment.file, start, header):
+                break
         segment.note(header, start)
         expected = header.next_offset
         position = start + header.size_bytes
     return position
+
+
+def _forget_indexes(segment: Segment) -> int:
+    segment.offset_index.forget()
+    segment.time_index.forget()
+    segment.max_timestamp = segment.max_timestamp_offset = -1
+    return 0
 
 
 def _trim_indexes(segment: Segment, recovery_point: int) -> int:
@@ -200,7 +251,7 @@ def _remove_segment(disk: Disk, log: PartitionLog, segment: Segment) -> None:
         disk.remove(stem + suffix)
 
 
-def _load_epochs(disk: Disk, recovered: Recovered) -> None:
+def _load_epochs(disk: Disk, recovered: Recovered, recovery_point: int) -> None:
     log = recovered.log
     data = disk.read_file(f"{log.directory}/{LEADER_EPOCHS}")
     try:
@@ -209,8 +260,10 @@ def _load_epochs(disk: Disk, recovered: Recovered) -> None:
         recovered.rebuilt.append(f"{log.directory}/{LEADER_EPOCHS}")
     log.leader_epochs.truncate_from_end(log.log_end_offset)
     # The file may be older than the newest batches, which know their epoch themselves.
-    unsure = log.segments[-1:] if log.leader_epochs.entries else log.segments
-    for segment in unsure:
+    is_known = bool(log.leader_epochs.entries)
+    for segment in log.segments:
+        if is_known and segment.end_offset <= recovery_point:
+            continue
         for _, header in segment.walk():
             log.leader_epochs.assign(header.leader_epoch, header.base_offset)
     log.leader_epochs.truncate_from_start(log.log_start_offset)
@@ -220,10 +273,11 @@ def _load_producers(disk: Disk, recovered: Recovered, now_ms: int) -> None:
     """The newest good snapshot, and everything that was appended after it."""
     log = recovered.log
     names = [n for n in disk.list(log.directory) if n.endswith(".snapshot")]
-    offset = log.log_start_offset
+    # The log start may lie above all of it (DeleteRecords): its producers may repeat all the same.
+    offset = log.segments[0].base_offset
     for name in sorted(names, reverse=True):
         stem = name.removesuffix(".snapshot")
-        usable = stem.isdigit() and log.log_start_offset < int(stem) <= log.log_end_offset
+        usable = stem.isdigit() and offset <= int(stem) <= log.log_end_offset
         table = _read_snapshot(disk, f"{log.directory}/{stem}") if usable else None
         if table is not None:
             recovered.producers, offset = table, int(stem)
@@ -232,6 +286,7 @@ def _load_producers(disk: Disk, recovered: Recovered, now_ms: int) -> None:
             recovered.rebuilt.append(f"{log.directory}/{name}")
         disk.remove(f"{log.directory}/{name}")
         disk.remove(f"{log.directory}/{stem}.window")
+        recovered.removed = True
     for segment in log.segments:
         if segment.end_offset <= offset:
             continue

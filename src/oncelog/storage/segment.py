@@ -5,7 +5,7 @@ from typing import Final
 
 from oncelog.core.batch import HEADER_BYTES, BatchHeader, Buffer, is_whole, read_header
 from oncelog.core.log import SegmentFacts
-from oncelog.storage.disk import Disk
+from oncelog.storage.disk import Disk, File
 from oncelog.storage.index import OFFSET_ENTRY, TIME_ENTRY, SparseIndex
 
 #: How much of a file is read at a time when batches are walked.
@@ -114,16 +114,15 @@ class Segment:
         entry = self.offset_index.find(offset - self.base_offset)
         return entry[1] if entry else 0
 
-    def seal(self) -> None:
-        """Finish the indexes: no further batch comes into this segment."""
+    def seal(self) -> tuple[File, File]:
+        """Finish the indexes, since no further batch comes; returns what is to be synced."""
         if self.max_timestamp >= 0:
             self.time_index.append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
-        self.write_indexes()
+        return self.write_indexes()
 
-    def write_indexes(self) -> None:
+    def write_indexes(self) -> tuple[File, File]:
         """Hand new index entries to the disk."""
-        self.offset_index.write()
-        self.time_index.write()
+        return self.offset_index.write(), self.time_index.write()
 
     def close(self) -> None:
         """Let go of the files."""
