@@ -19,8 +19,9 @@ from oncelog.wire.messages.describe_groups import (
 )
 
 FIRST_WITH_NOT_FOUND: Final = 6
-#: What an unsecured listener allows on a group, as Kafka's bit field: read, delete, describe.
-GROUP_OPERATIONS: Final = 0b101001000
+#: What an unsecured listener allows on a group, as Kafka's bit field: read, delete, describe,
+#: describe configs, alter configs.
+GROUP_OPERATIONS: Final = 0b110101001000
 
 
 async def handle(

@@ -41,6 +41,9 @@ async def handle(
         else request.session_timeout_ms
     )
 
+    # As in Kafka, a static member's id shows whose instance it is.
+    name = context.client_id if request.group_instance_id is None else request.group_instance_id
+
     def command(ticket: int) -> JoinGroup:
         return JoinGroup(
             ticket=ticket,
@@ -55,7 +58,7 @@ async def handle(
             ),
             session_timeout_ms=request.session_timeout_ms,
             rebalance_timeout_ms=rebalance_timeout_ms,
-            fresh_member_id=f"{context.client_id}-{node.fresh_id()}",
+            fresh_member_id=f"{name}-{node.fresh_id()}",
             requires_known_member_id=context.version >= FIRST_THAT_COMES_BACK,
             can_skip_assignment=context.version >= FIRST_THAT_SKIPS,
         )

@@ -7,8 +7,9 @@ protocol (KIP-848); 10 topics by id.
 from typing import Final
 
 from oncelog.api.registry import RequestContext
-from oncelog.core.errors import BrokerError
+from oncelog.core.errors import BrokerError, GroupIdNotFound, IllegalGeneration
 from oncelog.core.groups.commands import CommitOffsets, OffsetToCommit, PartitionOutcome
+from oncelog.core.metadata.records import Topic
 from oncelog.core.types import TopicPartition
 from oncelog.runtime.node import Node
 from oncelog.wire.errors import ErrorCode, error_code
@@ -20,6 +21,7 @@ from oncelog.wire.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 
+FIRST_WITH_NOT_FOUND: Final = 9
 FIRST_BY_ID: Final = 10
 
 
@@ -32,25 +34,24 @@ async def handle(
     offsets: dict[tuple[int, int], OffsetToCommit] = {}
     for index, topic in enumerate(request.topics):
         try:
-            name = _resolve(node, topic, by_id)
+            found = _resolve(node, topic, by_id)
         except BrokerError as error:
             codes |= {(index, p.partition_index): error_code(error) for p in topic.partitions}
             continue
         for partition in topic.partitions:
             key = (index, partition.partition_index)
-            topic_partition = TopicPartition(name, partition.partition_index)
-            if node.logs.find(topic_partition) is None:
+            if not 0 <= partition.partition_index < found.partition_count:
                 codes[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 continue
             epoch = partition.committed_leader_epoch
             offsets[key] = OffsetToCommit(
-                partition=topic_partition,
+                partition=TopicPartition(found.name, partition.partition_index),
                 offset=partition.committed_offset,
                 leader_epoch=None if epoch < 0 else epoch,
                 metadata=partition.committed_metadata or "",
-                topic_id=node.metadata.topic(name).topic_id,
+                topic_id=found.topic_id,
             )
-    codes |= await _commit(node, request, offsets)
+    codes |= await _commit(node, request, offsets, context.version)
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
@@ -69,12 +70,17 @@ async def handle(
     )
 
 
-def _resolve(node: Node, topic: OffsetCommitRequestTopic, by_id: bool) -> str:
-    return node.metadata.topic_by_id(topic.topic_id).name if by_id else topic.name
+def _resolve(node: Node, topic: OffsetCommitRequestTopic, by_id: bool) -> Topic:
+    if by_id:
+        return node.metadata.topic_by_id(topic.topic_id)
+    return node.metadata.topic(topic.name)
 
 
 async def _commit(
-    node: Node, request: OffsetCommitRequest, offsets: dict[tuple[int, int], OffsetToCommit]
+    node: Node,
+    request: OffsetCommitRequest,
+    offsets: dict[tuple[int, int], OffsetToCommit],
+    version: int,
 ) -> dict[tuple[int, int], int]:
     if not offsets:
         return {}
@@ -90,6 +96,10 @@ async def _commit(
     )
     try:
         outcomes: tuple[PartitionOutcome, ...] = await node.ask_group(request.group_id, command)
+    except GroupIdNotFound as error:
+        # Older clients know a generation that is over, but not a group that is gone.
+        known = error if version >= FIRST_WITH_NOT_FOUND else IllegalGeneration(str(error))
+        return dict.fromkeys(offsets, error_code(known))
     except BrokerError as error:
         return dict.fromkeys(offsets, error_code(error))
     return {

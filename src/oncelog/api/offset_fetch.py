@@ -74,7 +74,8 @@ async def _fetch(
             WantedOffsets(
                 topic=node.metadata.topics_by_id[t.topic_id].name if by_id else t.name,
                 partitions=tuple(t.partitions),
-                topic_id=t.topic_id if by_id else None,
+                # By name too: a deleted topic's offsets are none of its namesake.
+                topic_id=t.topic_id if by_id else _id_of(node, t.name),
             )
             for t in wanted
             if t not in unknown
@@ -90,11 +91,18 @@ async def _fetch(
     return OffsetFetchResponseGroup(group_id=group_id, topics=answers)
 
 
+def _id_of(node: Node, name: str) -> UUID | None:
+    topic = node.metadata.topics.get(name)
+    return None if topic is None else topic.topic_id
+
+
 def _by_topic(
     node: Node, found: Sequence[FetchedOffset], require_stable: bool, *, drop_unknown: bool
 ) -> list[OffsetFetchResponseTopics]:
     topics: dict[str, list[OffsetFetchResponsePartitions]] = {}
     for offset in found:
+        if offset.topic_id not in (None, _id_of(node, offset.partition.topic)):
+            continue  # It was committed for a topic that is gone.
         answer = _answer(offset.partition, offset, require_stable)
         topics.setdefault(offset.partition.topic, []).append(answer)
     answers = []

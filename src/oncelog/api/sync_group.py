@@ -6,12 +6,13 @@
 from typing import Final
 
 from oncelog.api.registry import RequestContext
-from oncelog.core.errors import BrokerError
+from oncelog.core.errors import BrokerError, InconsistentGroupProtocol
 from oncelog.core.groups.commands import Synced, SyncGroup
 from oncelog.runtime.node import Node
 from oncelog.wire.errors import error_code
 from oncelog.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
+FIRST_WITH_PROTOCOL: Final = 5
 #: The leader has its rebalance timeout to hand out assignments; the shard ends the wait itself.
 WAIT_MS: Final = 30 * 60_000
 
@@ -34,6 +35,7 @@ async def handle(
         )
 
     try:
+        _check_protocol(request, context.version)
         reply = await node.ask_group_and_wait(request.group_id, command, wait_ms=WAIT_MS)
     except BrokerError as error:
         return SyncGroupResponse(error_code=error_code(error))
@@ -43,3 +45,9 @@ async def handle(
         protocol_name=reply.protocol_name,
         assignment=reply.assignment,
     )
+
+
+def _check_protocol(request: SyncGroupRequest, version: int) -> None:
+    is_named = request.protocol_type is not None and request.protocol_name is not None
+    if version >= FIRST_WITH_PROTOCOL and not is_named:
+        raise InconsistentGroupProtocol("since version 5 a member names its protocol")

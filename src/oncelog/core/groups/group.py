@@ -92,7 +92,7 @@ class ClassicGroup:
     @property
     def rebalance_timeout_ms(self) -> int:
         """How long the slowest member may take to join."""
-        return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
+        return max((0, *(m.rebalance_timeout_ms for m in self.members.values())))
 
     @property
     def has_all_joined(self) -> bool:
