@@ -19,9 +19,9 @@ from tests.api.group_members import (
     committed,
     find_coordinator,
     settle,
-    subscription,
 )
 from tests.api.in_process import InProcessBroker
+from tests.core.groups.builders import subscription
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
 COORDINATOR_NOT_AVAILABLE = 15
