@@ -11,6 +11,7 @@ from oncelog.core.errors import (
     IllegalGeneration,
     InconsistentGroupProtocol,
     InvalidGroupId,
+    InvalidRequest,
     InvalidSessionTimeout,
     RebalanceInProgress,
     UnknownMemberId,
@@ -128,6 +129,28 @@ def test_an_unknown_member_is_told_so(member_id: str) -> None:
 def test_a_group_needs_a_name() -> None:
     with pytest.raises(InvalidGroupId):
         Coordinator().join("a", group_id="")
+
+
+@pytest.mark.parametrize("name", ["x" * 32_768, "\N{CAT}" * 8_192])
+@pytest.mark.parametrize("place", ["group", "instance", "member", "protocol"])
+def test_a_name_that_does_not_fit_into_a_record_is_refused_at_once(place: str, name: str) -> None:
+    """203: it would fail later, when the generation is written and nobody can be refused."""
+    coordinator = Coordinator()
+    names = {place: name}
+
+    with pytest.raises(InvalidRequest):
+        coordinator.join(
+            names.get("member", "a"),
+            group_id=names.get("group", "g"),
+            instance=names.get("instance"),
+            offers=protocols(names.get("protocol", "range")),
+        )
+
+
+def test_the_longest_name_that_fits_is_taken() -> None:
+    coordinator = Coordinator()
+
+    assert coordinator.join("x" * 32_767).joined.generation_id == 1
 
 
 @pytest.mark.parametrize("session_ms", [5_999, 1_800_001, 0, -1])

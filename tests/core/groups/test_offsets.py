@@ -10,6 +10,7 @@ from oncelog.core.errors import (
     GroupIdNotFound,
     GroupSubscribedToTopic,
     IllegalGeneration,
+    InvalidGroupId,
     NonEmptyGroup,
     OffsetMetadataTooLarge,
     RebalanceInProgress,
@@ -178,6 +179,15 @@ def test_metadata_above_the_limit_fails_its_own_partition_only() -> None:
     assert kinds == [type(None), OffsetMetadataTooLarge]
     assert coordinator.committed(TopicPartition("in", 0)) is not None
     assert coordinator.committed(TopicPartition("in", 1)) is None
+
+
+def test_what_does_not_fit_into_a_record_is_never_committed() -> None:
+    """203."""
+    coordinator = Coordinator(replace(CONFIG, offset_metadata_max_bytes=100_000))
+
+    assert isinstance(coordinator.commit(1, metadata="x" * 32_768), OffsetMetadataTooLarge)
+    with pytest.raises(InvalidGroupId):
+        coordinator.commit(1, group_id="x" * 32_768)
 
 
 def test_the_last_commit_wins_and_survives_a_restart() -> None:

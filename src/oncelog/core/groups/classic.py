@@ -15,6 +15,7 @@ from oncelog.core.errors import (
     IllegalGeneration,
     InconsistentGroupProtocol,
     InvalidGroupId,
+    InvalidRequest,
     InvalidSessionTimeout,
     RebalanceInProgress,
     UnknownMemberId,
@@ -38,6 +39,7 @@ from oncelog.core.groups.config import GroupConfig
 from oncelog.core.groups.group import ClassicGroup, GroupState, Member
 from oncelog.core.groups.machine import NEXT, Hold, Input, refusal
 from oncelog.core.groups.rebalance import Change, after_removal, move, refuse, remove, welcome
+from oncelog.core.groups.records import MAX_STRING_BYTES, fits
 from oncelog.core.groups.subscription import CONSUMER, topics_of
 from oncelog.core.types import Now
 
@@ -68,6 +70,7 @@ def join(group: ClassicGroup, command: JoinGroup, now: Now, config: GroupConfig)
 
 def _check_join(group: ClassicGroup, command: JoinGroup, config: GroupConfig) -> None:
     _check_group_id(command.group_id)
+    _check_lengths(command)
     shortest, longest = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
     if not shortest <= command.session_timeout_ms <= longest:
         raise InvalidSessionTimeout(f"{command.session_timeout_ms} not in {shortest}..{longest}")
@@ -84,6 +87,21 @@ def _check_join(group: ClassicGroup, command: JoinGroup, config: GroupConfig) ->
 def _check_group_id(group_id: str) -> None:
     if not group_id:
         raise InvalidGroupId("a group with members needs a name")
+
+
+def _check_lengths(command: JoinGroup) -> None:
+    """What is written down later, when nobody is there to be refused, must fit."""
+    texts = (
+        command.group_id,
+        command.group_instance_id,
+        command.client_id,
+        command.client_host,
+        command.protocol_type,
+        command.fresh_member_id,
+        *(protocol.name for protocol in command.protocols),
+    )
+    if not all(fits(text) for text in texts):
+        raise InvalidRequest(f"a name or an id has more than {MAX_STRING_BYTES} bytes")
 
 
 def _has_room(group: ClassicGroup, command: JoinGroup, config: GroupConfig) -> bool:

@@ -13,6 +13,7 @@ from oncelog.core.decision import Decision
 from oncelog.core.errors import (
     BrokerError,
     GroupSubscribedToTopic,
+    InvalidGroupId,
     NonEmptyGroup,
     OffsetMetadataTooLarge,
 )
@@ -33,7 +34,13 @@ from oncelog.core.groups.commands import (
 from oncelog.core.groups.config import GroupConfig
 from oncelog.core.groups.group import ClassicGroup, GroupState
 from oncelog.core.groups.machine import NEXT, Hold, Input, refusal
-from oncelog.core.groups.records import GroupDeleted, OffsetCommitted, OffsetDeleted
+from oncelog.core.groups.records import (
+    MAX_STRING_BYTES,
+    GroupDeleted,
+    OffsetCommitted,
+    OffsetDeleted,
+    fits,
+)
 from oncelog.core.groups.subscription import CONSUMER
 from oncelog.core.types import Now, TopicPartition
 
@@ -85,12 +92,14 @@ def commit(
     group: ClassicGroup, command: CommitOffsets, now: Now, config: GroupConfig
 ) -> GroupDecision:
     """Write down offsets for a group that accepts them, except those with too long metadata."""
+    if not fits(command.group_id):
+        raise InvalidGroupId(f"a group id has at most {MAX_STRING_BYTES} bytes")
     after = check_commit(group, command, now)
     records: list[Record] = []
     outcomes = []
     for each in command.offsets:
         error = None
-        if len(each.metadata) > config.offset_metadata_max_bytes:
+        if len(each.metadata) > config.offset_metadata_max_bytes or not fits(each.metadata):
             error = OffsetMetadataTooLarge(
                 f"{len(each.metadata)} of {config.offset_metadata_max_bytes} for {each.partition}"
             )

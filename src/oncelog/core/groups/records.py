@@ -25,6 +25,7 @@ GROUP_KEY: Final = 2
 GROUP_VALUE_VERSION: Final = 3
 FLEXIBLE_SINCE: Final = 4
 TOPIC_ID_TAG: Final = 0
+MAX_STRING_BYTES: Final = (1 << 15) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +97,13 @@ StoredRecord: TypeAlias = OffsetCommitted | OffsetDeleted | GroupMetadata | Grou
 
 class UnreadableRecord(Exception):
     """A value of `__consumer_offsets` that ends too early or lies about its lengths."""
+
+
+def fits(text: str | None) -> bool:
+    """Whether a record has room for it. Flexible requests can carry longer strings than this."""
+    if text is None or len(text) <= MAX_STRING_BYTES // 4:  # no character takes more than 4 bytes
+        return True
+    return len(text.encode()) <= MAX_STRING_BYTES
 
 
 # --- encoding -------------------------------------------------------------------------------
