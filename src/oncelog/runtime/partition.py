@@ -12,10 +12,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 from uuid import UUID
 
-from oncelog.client.records import unpack
 from oncelog.core.batch import HEADER_BYTES, BatchHeader, check_timestamp
 from oncelog.core.errors import BrokerError, InvalidTxnState, KafkaStorageError, OffsetOutOfRange
 from oncelog.core.log import count_expired
+from oncelog.core.packing import unpack
 from oncelog.core.producers import ProducerTable
 from oncelog.core.records import Record
 from oncelog.core.topic_config import TopicConfig

@@ -10,7 +10,7 @@ from random import Random
 from oncelog.check.history import Op, Read, Record, Write
 from oncelog.check.payload import Payload, encode_payload, value_of
 from oncelog.check.recorder import Recorder
-from oncelog.client.records import encode_batch, read_records
+from oncelog.core.packing import encode_batch, read_records
 from oncelog.core.records import Record as LogRecord
 from oncelog.testing.sim.world import Disconnected, SimBroker, SimConnection
 from oncelog.wire.errors import ErrorCode

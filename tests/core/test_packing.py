@@ -9,7 +9,8 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncelog.client.records import (
+from oncelog.core.errors import CorruptMessage, UnsupportedCompressionType
+from oncelog.core.packing import (
     Codec,
     compress,
     decompress,
@@ -18,7 +19,6 @@ from oncelog.client.records import (
     read_batches,
     read_records,
 )
-from oncelog.core.errors import CorruptMessage, UnsupportedCompressionType
 from oncelog.core.records import Record
 
 # From the protocol's fact sheet: one transactional record, and the markers after it.

@@ -1,4 +1,4 @@
-"""Records of any batch, compressed or not: what tools, tests and clients need beyond the broker.
+"""Records of any batch, compressed or not: for lookups by time, tools, tests and clients.
 
 The broker keeps batches closed; whoever opens one may be handed anything, so every size is checked
 before memory is spent on it. Pure functions all.
