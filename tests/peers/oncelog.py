@@ -48,7 +48,10 @@ class Oncelog:
 def running_oncelog(
     directory: Path, settings: Mapping[str, str] | None = None, *, flush: str = "sync"
 ) -> Iterator[Oncelog]:
-    """Start a broker on `directory`/data; stop it in order, which must end with exit code 0."""
+    """Start a broker on `directory`/data, and stop it in order.
+
+    It must end with exit code 0, and nothing may have happened that someone would have to act on.
+    """
     log_file = directory / "oncelog.log"
     given = [
         word for name, value in (settings or {}).items() for word in ("--set", f"{name}={value}")
@@ -71,8 +74,9 @@ def running_oncelog(
             )
         finally:
             code = _stop(process)
-    if code != 0:
-        raise OncelogFailed(f"the broker ended with {code}\n{log_file.read_text()}")
+    logged = log_file.read_text()
+    if code != 0 or " ERROR " in logged:
+        raise OncelogFailed(f"the broker ended with {code}\n{logged}")
 
 
 def _stop(process: subprocess.Popen[str]) -> int:
