@@ -181,6 +181,30 @@ class InvalidProducerEpoch(BrokerError):
     """A newer instance of this producer exists. Nothing was written by this request."""
 
 
+class ProducerFenced(BrokerError):
+    """A newer instance has this transactional id. Nothing was written: stop."""
+
+
+class ConcurrentTransactions(BrokerError):
+    """The last transaction is still being completed; ask again. Nothing was written."""
+
+
+class TransactionAbortable(BrokerError):
+    """Nothing was written; abort the transaction and go on with the next one."""
+
+
+class TransactionCoordinatorFenced(BrokerError):
+    """A marker of a coordinator that has been replaced. Nothing was written."""
+
+
+class TransactionalIdNotFound(BrokerError):
+    """No such transactional id is known."""
+
+
+class InvalidRegularExpression(BrokerError):
+    """A pattern that cannot be read."""
+
+
 class InvalidProducerIdMapping(BrokerError):
     """The transactional id does not have this producer id. Nothing was written."""
 

@@ -7,15 +7,19 @@ and replay are one thing: read the log, apply what it holds.
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
-from oncelog.core.batch import HEADER_BYTES, read_header
+from oncelog.core.batch import HEADER_BYTES, TRANSACTIONAL, BatchHeader, read_header
 from oncelog.core.decision import Decision
 from oncelog.core.errors import BrokerError
-from oncelog.core.records import KeyValue, decode_records, encode_batch
+from oncelog.core.markers import Marker, decode_marker
+from oncelog.core.records import KeyValue, Record, decode_records, encode_batch
 from oncelog.core.types import Now
 from oncelog.runtime.clock import Clock
 from oncelog.runtime.partition import Partition
+
+#: How long a deadline that could not be met waits for another try.
+RETRY_S: Final = 1.0
 
 
 class ShardRecord(Protocol):
@@ -44,6 +48,14 @@ class Shard(Protocol[Command_contra, Reply, Effect]):
 
     def decode(self, key: bytes, value: bytes | None, timestamp_ms: int) -> Any | None:
         """A stored record from the log; None for one that means nothing to us."""
+
+    def decode_pending(
+        self, key: bytes, value: bytes | None, timestamp_ms: int, producer_id: int
+    ) -> Any | None:
+        """As `decode`, for a record of a transaction: it counts when its marker says so."""
+
+    def decode_marker(self, marker: Marker) -> Any | None:
+        """The end of a transaction, as a record to apply."""
 
     def next_deadline_ms(self) -> int | None:
         """When `on_deadline` should be called next, in monotonic time."""
@@ -76,13 +88,37 @@ class ShardHost(Generic[Command, Reply, Effect]):
         """Build the state from the log."""
         log = self._partition.log
         for header, batch in log.walk(log.log_start_offset, log.end()):
-            body = memoryview(batch)[HEADER_BYTES:]
-            for record in decode_records(header, body):
-                if record.key is None:
-                    continue
-                decoded = self._shard.decode(record.key, record.value, record.timestamp)
+            if header.is_control:
+                marker = decode_marker(header, batch)
+                if marker is not None:
+                    self._apply_marker(marker, header.base_offset)
+                continue
+            for record in decode_records(header, memoryview(batch)[HEADER_BYTES:]):
+                decoded = self._decode(header, record)
                 if decoded is not None:
                     self._shard.apply(decoded, offset=record.offset)
+
+    def _decode(self, header: BatchHeader, record: Record) -> Any | None:
+        if record.key is None:
+            return None
+        if not header.is_transactional:
+            return self._shard.decode(record.key, record.value, record.timestamp)
+        return self._shard.decode_pending(
+            record.key, record.value, record.timestamp, header.producer_id
+        )
+
+    def _apply_marker(self, marker: Marker, offset: int) -> None:
+        ended = self._shard.decode_marker(marker)
+        if ended is not None:
+            self._shard.apply(ended, offset=offset)
+
+    def write_marker(self, marker: Marker, *, transaction_version: int) -> int:
+        """Append a marker and apply what it decides; returns the end to wait for."""
+        now = self._clock.now()
+        result = self._partition.append_marker(marker, now, transaction_version)
+        self._apply_marker(marker, result.base_offset)
+        self._arm()
+        return result.last_offset + 1
 
     def start_timer(self) -> None:
         """Begin to watch the shard's deadlines."""
@@ -108,7 +144,7 @@ class ShardHost(Generic[Command, Reply, Effect]):
         if stored:
             pairs = [KeyValue(*self._shard.encode(record)) for record in stored]
             now = self._clock.now()
-            batch = encode_batch(pairs, timestamp_ms=now.wall_ms)
+            batch = _encode(pairs, decision.producer, now)
             offset = self._partition.append(memoryview(batch), read_header(batch), now).base_offset
         for record in decision.records:
             if record.stored:
@@ -162,10 +198,33 @@ class ShardHost(Generic[Command, Reply, Effect]):
         try:
             self._carry_out(self._shard.on_deadline(self._clock.now()))
         except BrokerError as error:
-            self._note(error)  # The log is offline or full; clients are told when they ask.
+            # The log is offline or full. What is due stays due: try again, but not at once.
+            self._note(error)
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(RETRY_S, self._on_timer)
+
+    def submit_now(self, command: Command) -> tuple[Reply, asyncio.Future[None] | None]:
+        """Decide and carry out without waiting; the future says when it is committed."""
+        decision = self._shard.decide(command, self._clock.now())
+        end_offset = self._carry_out(decision)
+        return decision.reply, self._partition.committed(end_offset)
 
     def close(self) -> None:
         """Stop watching deadlines."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def _encode(pairs: list[KeyValue], producer: tuple[int, int] | None, now: Now) -> bytes:
+    if producer is None:
+        return encode_batch(pairs, timestamp_ms=now.wall_ms)
+    # A coordinator's batches do not count records: each begins at sequence 0.
+    return encode_batch(
+        pairs,
+        timestamp_ms=now.wall_ms,
+        attributes=TRANSACTIONAL,
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        base_sequence=0,
+    )

@@ -15,7 +15,7 @@ from oncelog.core.errors import UnknownTopicOrPartition
 from oncelog.core.metadata.records import Topic
 from oncelog.core.producers import ProducerTable
 from oncelog.core.topic_config import TopicConfig
-from oncelog.core.types import Now, TopicPartition
+from oncelog.core.types import METADATA_TOPIC, Now, TopicPartition
 from oncelog.observe import notes
 from oncelog.runtime.flush import Flusher
 from oncelog.runtime.partition import Partition
@@ -29,7 +29,7 @@ from oncelog.storage.disk import Disk
 from oncelog.storage.partition_log import PARTITION_METADATA, DamagedLogError, PartitionLog
 from oncelog.storage.recovery import recover
 
-METADATA_PARTITION: Final = TopicPartition("__cluster_metadata", 0)
+METADATA_PARTITION: Final = TopicPartition(METADATA_TOPIC, 0)
 METADATA_ID: Final = UUID(int=1)
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 _DELETED: Final = "-delete"
@@ -72,13 +72,15 @@ class LogDirectory:
 
     def get(self, topic_partition: TopicPartition) -> Partition:
         """A partition that is served here."""
-        found = self._partitions.get(topic_partition)
+        found = self.find(topic_partition)
         if found is None:
             raise UnknownTopicOrPartition(f"there is no partition {topic_partition}")
         return found
 
     def find(self, topic_partition: TopicPartition) -> Partition | None:
-        """A partition, if it is served here."""
+        """A partition, if it is served here. The metadata log is not: clients cannot name it."""
+        if topic_partition.topic == METADATA_TOPIC:
+            return None
         return self._partitions.get(topic_partition)
 
     def __iter__(self) -> Iterator[Partition]:

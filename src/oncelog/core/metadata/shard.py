@@ -16,6 +16,7 @@ from oncelog.core.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
+from oncelog.core.markers import Marker
 from oncelog.core.metadata import records
 from oncelog.core.metadata.records import (
     BrokerConfigs,
@@ -28,7 +29,7 @@ from oncelog.core.metadata.records import (
 )
 from oncelog.core.records import KeyValue
 from oncelog.core.topic_config import TopicConfig
-from oncelog.core.types import INTERNAL_TOPICS, Now
+from oncelog.core.types import INTERNAL_TOPICS, METADATA_TOPIC, Now
 
 #: Ids are handed out in blocks: one record for so many producers.
 PRODUCER_ID_BLOCK: Final = 1000
@@ -125,6 +126,8 @@ def check_topic_name(name: str) -> None:
         raise InvalidTopic("a topic's name may not be '.' or '..'")
     if len(name) > MAX_TOPIC_NAME:
         raise InvalidTopic(f"a topic's name may have {MAX_TOPIC_NAME} characters, not {len(name)}")
+    if name == METADATA_TOPIC:
+        raise InvalidTopic(f"{name} is the broker's own log")
     if _NAME.fullmatch(name) is None:
         raise InvalidTopic(
             f"the topic's name {name!r} may hold only letters, digits, '.', '_' and '-'"
@@ -325,6 +328,16 @@ class MetadataShard:
     def encode(self, record: Record) -> KeyValue:
         """A record as the log holds it."""
         return records.encode(record)
+
+    def decode_pending(
+        self, key: bytes, value: bytes | None, timestamp_ms: int, producer_id: int
+    ) -> Record | None:
+        """This log has no transactions of its own."""
+        return None
+
+    def decode_marker(self, marker: Marker) -> Record | None:
+        """This log has no transactions of its own."""
+        return None
 
     def decode(self, key: bytes, value: bytes | None, timestamp_ms: int) -> Record | None:
         """A record from the log."""

@@ -1,0 +1,1 @@
+"""Transactions: their states, their log, and the shard that coordinates them."""

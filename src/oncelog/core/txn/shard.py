@@ -1,0 +1,660 @@
+"""The transaction coordinator: the transactional ids of one `__transaction_state` partition.
+
+`decide` is pure; what it returns is appended, applied and, once committed, acted upon. The record of
+a PREPARE state is the commit point: after it the outcome is carried out whatever crashes. There is no
+"transition in flight" here: one writer decides, appends and applies in one go, so a second request
+sees what the first one did, and its answer waits for both.
+"""
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import ClassVar, Final, TypeAlias, assert_never
+from uuid import UUID
+
+from oncelog.core.decision import Decision
+from oncelog.core.errors import (
+    ConcurrentTransactions,
+    InvalidProducerIdMapping,
+    InvalidTransactionTimeout,
+    InvalidTxnState,
+    ProducerFenced,
+    TransactionAbortable,
+)
+from oncelog.core.markers import Marker
+from oncelog.core.records import KeyValue
+from oncelog.core.txn import records
+from oncelog.core.txn.machine import END_V2, IDLE, NEXT, PREPARED, EndV2, Hold, Input, TxnState
+from oncelog.core.txn.records import FIRST_FLEXIBLE, Forgotten, Record, Txn
+from oncelog.core.types import Now, TopicPartition
+
+#: The highest epoch that a client is given; one more exists only to fence and to mark.
+LAST_EPOCH: Final = 32_766
+V2: Final = 2
+EXPIRED_AT_ONCE: Final = 5_000
+
+
+# --- commands -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InitProducerId:
+    """A producer starts, or recovers with the identity that it has (KIP-360)."""
+
+    transactional_id: str
+    timeout_ms: int
+    supplied: tuple[int, int] | None
+    fresh_producer_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddPartitions:
+    """Partitions take part in the transaction; the first ones begin it."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    partitions: tuple[tuple[TopicPartition, UUID | None], ...]
+    client_version: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndTxn:
+    """Commit or abort, as the client asks."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    committed: bool
+    client_version: int = 0
+    fresh_producer_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeOut:
+    """A transaction is overdue: abort it and fence its producer."""
+
+    transactional_id: str
+    started_at_ms: int
+    fresh_producer_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marked:
+    """All markers of a prepared transaction are written."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpireIds:
+    """Forget the ids that have been idle for too long."""
+
+
+Command: TypeAlias = InitProducerId | AddPartitions | EndTxn | TimeOut | Marked | ExpireIds
+
+
+# --- replies, effects, notes ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Who the producer is from now on."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Busy:
+    """An abort was begun first; the request is to be repeated when it is complete."""
+
+
+Reply: TypeAlias = Identity | Busy | int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteMarkers:
+    """The outcome is recorded: write it to every partition that took part."""
+
+    txn: Txn
+    committed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completed:
+    """Nothing is open any more: whoever waited for this id may go on."""
+
+    transactional_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overdue:
+    """A transaction has outlived its timeout."""
+
+    transactional_id: str
+    started_at_ms: int
+
+
+Effect: TypeAlias = WriteMarkers | Completed | Overdue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionTimedOut:
+    """A note: the coordinator aborted an overdue transaction."""
+
+    transactional_id: str
+    after_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionFenced:
+    """A note: a newer instance ended what an older one had left open."""
+
+    transactional_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdsExpired:
+    """A note: idle transactional ids were forgotten."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """The time of a transaction counts from now on. Not stored: a replay counts anew."""
+
+    stored: ClassVar[bool] = False
+    transactional_id: str
+    started_at_ms: int
+    deadline_ms: int
+
+
+class ProducerIdNeeded(Exception):
+    """The decision needs a fresh producer id: get one and ask again. Nothing has changed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TxnConfig:
+    """The settings of transactions, under Kafka's names."""
+
+    transaction_max_timeout_ms: int = 900_000
+    transactional_id_expiration_ms: int = 604_800_000
+
+
+Change: TypeAlias = Record | Watched
+
+
+class TxnShard:
+    """The transactional ids of one partition of the transaction log."""
+
+    def __init__(self, config: TxnConfig, *, transaction_version: int) -> None:
+        self._config = config
+        #: The cluster's level: it decides about aborts that no client asked for.
+        self.transaction_version = transaction_version
+        self._txns: dict[str, Txn] = {}
+        self._deadlines: list[tuple[int, str, int]] = []
+
+    # --- looking ------------------------------------------------------------------------------------
+
+    def get(self, transactional_id: str) -> Txn | None:
+        """The state of an id."""
+        return self._txns.get(transactional_id)
+
+    def __iter__(self) -> Iterator[Txn]:
+        return iter([self._txns[name] for name in sorted(self._txns)])
+
+    def __len__(self) -> int:
+        return len(self._txns)
+
+    def verify(
+        self, transactional_id: str, producer_id: int, producer_epoch: int,
+        partition: TopicPartition,
+    ) -> None:  # fmt: skip
+        """Refuse unless this partition is part of the producer's open transaction (KIP-890)."""
+        txn = self._owned(transactional_id, producer_id)
+        if producer_epoch != txn.producer_epoch:
+            raise ProducerFenced(_fenced(txn, producer_epoch))
+        if txn.state in PREPARED:
+            raise ConcurrentTransactions(f"{transactional_id!r} is being completed")
+        if txn.state is not TxnState.ONGOING or partition not in txn.topic_partitions():
+            raise TransactionAbortable(f"{partition} is not part of the transaction")
+
+    # --- deciding -----------------------------------------------------------------------------------
+
+    def decide(self, command: Command, now: Now) -> Decision[Reply, Change, Effect]:
+        """Say what a command leads to; nothing has changed yet."""
+        match command:
+            case InitProducerId():
+                return self._init_producer_id(command, now)
+            case AddPartitions():
+                return self._add_partitions(command, now)
+            case EndTxn():
+                return self._end_txn(command, now)
+            case TimeOut():
+                return self._time_out(command, now)
+            case Marked():
+                return self._marked(command, now)
+            case ExpireIds():
+                return self._expire_ids(now)
+            case _:
+                assert_never(command)
+
+    def _owned(self, transactional_id: str, producer_id: int) -> Txn:
+        txn = self._txns.get(transactional_id)
+        if txn is None:
+            raise InvalidProducerIdMapping(f"the transactional id {transactional_id!r} is unknown")
+        if txn.producer_id != producer_id:
+            raise InvalidProducerIdMapping(
+                f"{transactional_id!r} has the producer id {txn.producer_id}, not {producer_id}"
+            )
+        return txn
+
+    # --- InitProducerId -----------------------------------------------------------------------------
+
+    def _init_producer_id(
+        self, command: InitProducerId, now: Now
+    ) -> Decision[Reply, Change, Effect]:
+        if not 1 <= command.timeout_ms <= self._config.transaction_max_timeout_ms:
+            raise InvalidTransactionTimeout(
+                f"a transaction timeout of {command.timeout_ms} ms; it may be 1 to "
+                f"{self._config.transaction_max_timeout_ms}"
+            )
+        txn = self._txns.get(command.transactional_id)
+        if txn is None:
+            return _identified(_first(command, now))
+        if txn.state in PREPARED:
+            raise ConcurrentTransactions(f"{txn.transactional_id!r} is being completed")
+        retried = self._retried(txn, command)
+        if txn.state is TxnState.ONGOING:
+            return self._fence(txn, command, now)
+        if retried:
+            return Decision(reply=Identity(**_identity(txn)))
+        return _identified(_next_identity(txn, command, now))
+
+    def _retried(self, txn: Txn, command: InitProducerId) -> bool:
+        """Whether the supplied identity is the one before the last bump; refuse a foreign one.
+
+        This is checked before anything is fenced: a zombie may not abort its successor's work.
+        """
+        if command.supplied is None:
+            return False
+        producer_id, epoch = command.supplied
+        if producer_id == txn.producer_id and epoch == txn.producer_epoch:
+            return False
+        if epoch == txn.last_epoch and producer_id in (txn.producer_id, txn.previous_producer_id):
+            return True
+        raise ProducerFenced(_fenced(txn, epoch))
+
+    def _fence(
+        self, txn: Txn, command: InitProducerId, now: Now
+    ) -> Decision[Reply, Change, Effect]:
+        prepared = self._expelled(txn, command.fresh_producer_id, now)
+        # Only an instance that does not know the identity is a newer one.
+        prepared = replace(prepared, is_fenced=command.supplied is None)
+        return Decision(
+            reply=Busy(),
+            records=(prepared,),
+            effects=(WriteMarkers(txn=prepared, committed=False),),
+            notes=(TransactionFenced(transactional_id=txn.transactional_id),),
+        )
+
+    def _expelled(self, txn: Txn, fresh_producer_id: int | None, now: Now) -> Txn:
+        """PrepareAbort with a raised epoch: what the producer may still send is refused."""
+        assert NEXT[txn.state][Input.EXPEL] is TxnState.PREPARE_ABORT, f"{txn.state} is open"
+        last_epoch, next_producer_id = None, None
+        if self.transaction_version >= V2:
+            last_epoch = txn.producer_epoch
+            if txn.producer_epoch >= LAST_EPOCH:
+                if fresh_producer_id is None:
+                    raise ProducerIdNeeded
+                next_producer_id = fresh_producer_id
+        return replace(
+            txn,
+            state=TxnState.PREPARE_ABORT,
+            producer_epoch=min(txn.producer_epoch + 1, LAST_EPOCH + 1),
+            last_epoch=last_epoch,
+            next_producer_id=next_producer_id,
+            updated_at_ms=now.wall_ms,
+        )
+
+    # --- adding partitions --------------------------------------------------------------------------
+
+    def _add_partitions(self, command: AddPartitions, now: Now) -> Decision[Reply, Change, Effect]:
+        known = self._txns.get(command.transactional_id)
+        if known is not None and known.state in PREPARED:
+            # Before the producer id: a V2 client may already use the next one (KAFKA-18660).
+            raise ConcurrentTransactions(f"{command.transactional_id!r} is being completed")
+        txn = self._owned(command.transactional_id, command.producer_id)
+        if command.producer_epoch != txn.producer_epoch:
+            raise ProducerFenced(_fenced(txn, command.producer_epoch))
+        step = NEXT[txn.state][Input.ADD]
+        if isinstance(step, Hold):
+            raise _refusal(step, txn)
+        present = dict(txn.partitions) if txn.state is TxnState.ONGOING else {}
+        if txn.state is TxnState.ONGOING and all(tp in present for tp, _ in command.partitions):
+            return Decision(reply=None)
+        present.update(command.partitions)
+        is_new = txn.state is not TxnState.ONGOING
+        added = replace(
+            txn,
+            state=step,
+            partitions=tuple(sorted(present.items(), key=lambda item: item[0])),
+            started_at_ms=now.wall_ms if is_new else txn.started_at_ms,
+            updated_at_ms=now.wall_ms,
+            client_version=command.client_version,
+            previous_producer_id=txn.producer_id,
+            last_epoch=None if is_new else txn.last_epoch,
+            is_fenced=False,
+        )
+        if not is_new:
+            return Decision(reply=None, records=(added,))
+        watched = Watched(
+            transactional_id=txn.transactional_id,
+            started_at_ms=now.wall_ms,
+            deadline_ms=now.monotonic_ms + txn.timeout_ms,
+        )
+        return Decision(reply=None, records=(added, watched))
+
+    # --- ending -------------------------------------------------------------------------------------
+
+    def _end_txn(self, command: EndTxn, now: Now) -> Decision[Reply, Change, Effect]:
+        if command.client_version >= V2:
+            return self._end_txn_v2(command, now)
+        txn = self._owned(command.transactional_id, command.producer_id)
+        if command.producer_epoch != txn.producer_epoch:
+            raise ProducerFenced(_fenced(txn, command.producer_epoch))
+        step = NEXT[txn.state][Input.COMMIT if command.committed else Input.ABORT]
+        match step:
+            case Hold.DONE:
+                return Decision(reply=Identity(**_identity(txn)))
+            case Hold():
+                raise _refusal(step, txn)
+            case TxnState():
+                prepared = replace(txn, state=step, updated_at_ms=now.wall_ms)
+                return _prepared(prepared, Identity(**_identity(txn)), command.committed)
+
+    def _end_txn_v2(self, command: EndTxn, now: Now) -> Decision[Reply, Change, Effect]:
+        txn = self._txns.get(command.transactional_id)
+        if txn is not None and txn.state in PREPARED:
+            raise ConcurrentTransactions(f"{command.transactional_id!r} is being completed")
+        is_overflow = txn is not None and _is_overflow_retry(txn, command)
+        if txn is None or (txn.producer_id != command.producer_id and not is_overflow):
+            txn = self._owned(command.transactional_id, command.producer_id)
+        step = END_V2[txn.state][_relation(txn, command, is_overflow=is_overflow)]
+        if txn.is_fenced and step is Hold.DONE:
+            # A newer instance aborted this transaction; its victim may not take the new epoch.
+            step = Hold.FENCED
+        match step:
+            case Hold.DONE:
+                return Decision(reply=Identity(**_identity(txn)))
+            case Hold():
+                raise _refusal(step, txn)
+            case TxnState():
+                return self._prepare_v2(txn, step, command, now)
+
+    def _prepare_v2(
+        self, txn: Txn, step: TxnState, command: EndTxn, now: Now
+    ) -> Decision[Reply, Change, Effect]:
+        next_producer_id = None
+        if txn.producer_epoch >= LAST_EPOCH:
+            if command.fresh_producer_id is None:
+                raise ProducerIdNeeded
+            next_producer_id = command.fresh_producer_id
+        is_open = txn.state is TxnState.ONGOING
+        prepared = replace(
+            txn,
+            state=step,
+            producer_epoch=txn.producer_epoch + 1,
+            last_epoch=txn.producer_epoch,
+            next_producer_id=next_producer_id,
+            partitions=txn.partitions if is_open else (),
+            started_at_ms=txn.started_at_ms if is_open else now.wall_ms,
+            updated_at_ms=now.wall_ms,
+            client_version=command.client_version,
+            is_fenced=False,
+        )
+        reply = Identity(**_identity(_completed(prepared, now)))
+        return _prepared(prepared, reply, command.committed)
+
+    def _time_out(self, command: TimeOut, now: Now) -> Decision[Reply, Change, Effect]:
+        txn = self._txns.get(command.transactional_id)
+        if (
+            txn is None
+            or txn.state is not TxnState.ONGOING
+            or txn.started_at_ms != command.started_at_ms
+        ):
+            return Decision(reply=None)  # Somebody ended it first.
+        prepared = self._expelled(txn, command.fresh_producer_id, now)
+        note = TransactionTimedOut(
+            transactional_id=txn.transactional_id, after_ms=now.wall_ms - command.started_at_ms
+        )
+        return Decision(
+            reply=None,
+            records=(prepared,),
+            effects=(WriteMarkers(txn=prepared, committed=False),),
+            notes=(note,),
+        )
+
+    def _marked(self, command: Marked, now: Now) -> Decision[Reply, Change, Effect]:
+        txn = self._txns.get(command.transactional_id)
+        if txn is None or (txn.producer_id, txn.producer_epoch) != (
+            command.producer_id,
+            command.producer_epoch,
+        ):
+            return Decision(reply=None)  # Of an earlier transaction: it has been completed.
+        step = NEXT[txn.state][Input.MARKED]
+        if step is Hold.DONE:
+            return Decision(reply=None)
+        assert isinstance(step, TxnState), f"{txn.transactional_id!r} marked in {txn.state}"
+        return Decision(
+            reply=None,
+            records=(_completed(txn, now),),
+            effects=(Completed(transactional_id=txn.transactional_id),),
+        )
+
+    def _expire_ids(self, now: Now) -> Decision[Reply, Change, Effect]:
+        limit = now.wall_ms - self._config.transactional_id_expiration_ms
+        expired = (
+            Forgotten(transactional_id=txn.transactional_id)
+            for txn in self
+            if txn.state in IDLE and txn.updated_at_ms <= limit
+        )
+        # One batch of the log at a time; whoever asks goes on until none is left.
+        idle = tuple(islice(expired, EXPIRED_AT_ONCE))
+        notes = (IdsExpired(count=len(idle)),) if idle else ()
+        return Decision(reply=len(idle), records=idle, notes=notes)
+
+    # --- deadlines ----------------------------------------------------------------------------------
+
+    def next_deadline_ms(self) -> int | None:
+        """When the first open transaction is overdue."""
+        while self._deadlines and not self._is_pending(self._deadlines[0]):
+            heapq.heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def _is_pending(self, deadline: tuple[int, str, int]) -> bool:
+        txn = self._txns.get(deadline[1])
+        return (
+            txn is not None and txn.state is TxnState.ONGOING and txn.started_at_ms == deadline[2]
+        )
+
+    def on_deadline(self, now: Now) -> Decision[Reply, Change, Effect]:
+        """Name the transactions that are overdue; each is then timed out by a command."""
+        effects = []
+        while self._deadlines and self._deadlines[0][0] <= now.monotonic_ms:
+            deadline = heapq.heappop(self._deadlines)
+            if self._is_pending(deadline):
+                effects.append(Overdue(transactional_id=deadline[1], started_at_ms=deadline[2]))
+        return Decision(reply=None, effects=tuple(effects))
+
+    # --- applying and storing -----------------------------------------------------------------------
+
+    def apply(self, record: Change, *, offset: int | None = None) -> None:
+        """Take over what is in the log: the one place where the shard changes."""
+        match record:
+            case Txn():
+                self._txns[record.transactional_id] = record
+            case Forgotten():
+                self._txns.pop(record.transactional_id, None)
+            case Watched():
+                deadline = (record.deadline_ms, record.transactional_id, record.started_at_ms)
+                heapq.heappush(self._deadlines, deadline)
+            case _:
+                assert_never(record)
+
+    def loaded(self, now: Now) -> tuple[WriteMarkers, ...]:
+        """After a replay: watch what is open again, and carry on what was decided."""
+        for txn in self:
+            if txn.state is TxnState.ONGOING and txn.started_at_ms is not None:
+                # The time that has passed counts; a wall clock that went back adds none.
+                left_ms = min(txn.started_at_ms + txn.timeout_ms - now.wall_ms, txn.timeout_ms)
+                self.apply(
+                    Watched(
+                        transactional_id=txn.transactional_id,
+                        started_at_ms=txn.started_at_ms,
+                        deadline_ms=now.monotonic_ms + max(left_ms, 0),
+                    )
+                )
+        return tuple(
+            WriteMarkers(txn=txn, committed=txn.state is TxnState.PREPARE_COMMIT)
+            for txn in self
+            if txn.state in PREPARED
+        )
+
+    def encode(self, record: Record) -> KeyValue:
+        """A record as the log holds it."""
+        key = records.encode_key(record.transactional_id)
+        if isinstance(record, Forgotten):
+            return KeyValue(key, None)
+        flexible = self.transaction_version >= FIRST_FLEXIBLE
+        return KeyValue(key, records.encode_value(record, flexible=flexible))
+
+    def decode_pending(
+        self, key: bytes, value: bytes | None, timestamp_ms: int, producer_id: int
+    ) -> Record | None:
+        """This log has no transactions of its own."""
+        return None
+
+    def decode_marker(self, marker: Marker) -> Record | None:
+        """This log has no transactions of its own."""
+        return None
+
+    def decode(self, key: bytes, value: bytes | None, timestamp_ms: int) -> Record | None:
+        """A record from the log; None for one of a kind that we do not know."""
+        transactional_id = records.decode_key(key)
+        if transactional_id is None:
+            return None
+        if value is None:
+            return Forgotten(transactional_id=transactional_id)
+        return records.decode_value(transactional_id, value)
+
+
+# --- the steps themselves -----------------------------------------------------------------------
+
+
+def _first(command: InitProducerId, now: Now) -> Txn:
+    if command.fresh_producer_id is None:
+        raise ProducerIdNeeded
+    return Txn(
+        transactional_id=command.transactional_id,
+        producer_id=command.fresh_producer_id,
+        producer_epoch=0,
+        timeout_ms=command.timeout_ms,
+        state=TxnState.EMPTY,
+        updated_at_ms=now.wall_ms,
+    )
+
+
+def _next_identity(txn: Txn, command: InitProducerId, now: Now) -> Txn:
+    """One epoch higher, or a fresh producer id where the epochs have run out."""
+    last_epoch = None if command.supplied is None else txn.producer_epoch
+    producer_id, epoch = txn.producer_id, txn.producer_epoch + 1
+    if txn.producer_epoch >= LAST_EPOCH:
+        if command.fresh_producer_id is None:
+            raise ProducerIdNeeded
+        producer_id, epoch = command.fresh_producer_id, 0
+    return replace(
+        txn,
+        state=TxnState.EMPTY,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        previous_producer_id=txn.producer_id,
+        next_producer_id=None,
+        last_epoch=last_epoch,
+        timeout_ms=command.timeout_ms,
+        partitions=(),
+        started_at_ms=None,
+        updated_at_ms=now.wall_ms,
+        is_fenced=False,
+    )
+
+
+def _completed(txn: Txn, now: Now) -> Txn:
+    """Both phases are done: where epochs ran out, the reserved producer id takes over."""
+    step = NEXT[txn.state][Input.MARKED]
+    assert isinstance(step, TxnState), f"{txn.state} is not prepared"
+    completed = replace(
+        txn,
+        state=step,
+        partitions=(),
+        updated_at_ms=now.wall_ms,
+        previous_producer_id=txn.producer_id,
+        next_producer_id=None,
+    )
+    if txn.next_producer_id is None:
+        return completed
+    return replace(completed, producer_id=txn.next_producer_id, producer_epoch=0)
+
+
+def _prepared(txn: Txn, reply: Reply, committed: bool) -> Decision[Reply, Change, Effect]:
+    markers = WriteMarkers(txn=txn, committed=committed)
+    return Decision(reply=reply, records=(txn,), effects=(markers,))
+
+
+def _identified(txn: Txn) -> Decision[Reply, Change, Effect]:
+    effects = (Completed(transactional_id=txn.transactional_id),)
+    return Decision(reply=Identity(**_identity(txn)), records=(txn,), effects=effects)
+
+
+def _identity(txn: Txn) -> dict[str, int]:
+    return {"producer_id": txn.producer_id, "producer_epoch": txn.producer_epoch}
+
+
+def _relation(txn: Txn, command: EndTxn, *, is_overflow: bool) -> EndV2:
+    if is_overflow or command.producer_epoch == txn.producer_epoch - 1:
+        return EndV2.COMMIT_BEFORE if command.committed else EndV2.ABORT_BEFORE
+    if command.producer_epoch == txn.producer_epoch:
+        return EndV2.COMMIT_AT_E if command.committed else EndV2.ABORT_AT_E
+    raise ProducerFenced(_fenced(txn, command.producer_epoch))
+
+
+def _is_overflow_retry(txn: Txn, command: EndTxn) -> bool:
+    return (
+        txn.state in IDLE
+        and txn.producer_epoch == 0
+        and command.producer_id == txn.previous_producer_id
+        and command.producer_epoch == LAST_EPOCH
+    )
+
+
+def _refusal(hold: Hold, txn: Txn) -> Exception:
+    match hold:
+        case Hold.BUSY:
+            return ConcurrentTransactions(f"{txn.transactional_id!r} is being completed")
+        case Hold.WRONG:
+            return InvalidTxnState(f"{txn.transactional_id!r} is in state {txn.state.label}")
+        case Hold.FENCED:
+            return ProducerFenced(f"{txn.transactional_id!r} is at epoch {txn.producer_epoch}")
+        case Hold.DONE | Hold.BUG:
+            raise AssertionError(f"{hold} in {txn.state} is not a refusal")
+        case _:
+            assert_never(hold)
+
+
+def _fenced(txn: Txn, epoch: int) -> str:
+    return f"{txn.transactional_id!r} is at epoch {txn.producer_epoch}, the request has {epoch}"
