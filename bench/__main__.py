@@ -12,6 +12,7 @@ from typing import Final
 
 from bench import turns
 from bench.load import LoadFailed
+from bench.quiet import Quiet
 from bench.rows import FULL, QUICK, Kind, Scale, kinds
 from bench.servers import contenders
 from bench.table import Result, render
@@ -39,28 +40,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.rounds is not None:
         scale = replace(scale, rounds=args.rounds, start_rounds=args.rounds)
     modes = ("os", "sync") if args.mode == "both" else (args.mode,)
+    quiet = Quiet(scale.quiet_budget_s)
     try:
         results = [
             result
             for mode in modes
-            for result in _run(mode, [known[name] for name in args.rows], scale)
+            for result in _run(mode, [known[name] for name in args.rows], scale, quiet)
         ]
     except (LoadFailed, JavaFailed, KafkaFailed, OncelogFailed) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
     print(render(results))
+    if quiet.disturbed:
+        print(f"\n{quiet.disturbed} of {quiet.rounds} rounds began while the machine was busy.")
     if args.json is not None:
-        args.json.write_text(json.dumps(_report(results, scale), indent=2) + "\n")
+        args.json.write_text(json.dumps(_report(results, scale, quiet), indent=2) + "\n")
     return 0
 
 
-def _run(mode: str, chosen: Sequence[Kind], scale: Scale) -> list[Result]:
+def _run(mode: str, chosen: Sequence[Kind], scale: Scale, quiet: Quiet) -> list[Result]:
     pair = contenders(mode)
     try:
         return [
             result
             for kind in chosen
-            for result in turns.measure(kind, pair, scale, mode=mode, say=_say)
+            for result in turns.measure(kind, pair, scale, mode=mode, wait=quiet.wait, say=_say)
         ]
     finally:
         for contender in pair:
@@ -71,13 +75,15 @@ def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _report(results: Sequence[Result], scale: Scale) -> Mapping[str, object]:
+def _report(results: Sequence[Result], scale: Scale, quiet: Quiet) -> Mapping[str, object]:
     return {
         "oncelog": __version__,
         "python": platform.python_version(),
         "cpus": os.cpu_count(),
         "bulk_records": scale.bulk_records,
         "ack_records": scale.ack_records,
+        "rounds": quiet.rounds,
+        "disturbed_rounds": quiet.disturbed,
         "results": [result.as_json() for result in results],
     }
 

@@ -1,4 +1,4 @@
-"""Who is measured when: both in every round, the order changing, after a round that does not count.
+"""Who is measured when: both in every round, the order changing, after rounds that do not count.
 
 The machine's moods (a busy neighbour, a full page cache) then meet both alike, and Kafka's compiler
 has seen the code before it counts.
@@ -17,13 +17,15 @@ def measure(
     scale: Scale,
     *,
     mode: str,
+    wait: Callable[[], None],
     say: Callable[[str], None],
 ) -> Iterator[Result]:
     """All rounds of one kind; a result for each of its rows."""
     values: dict[str, list[list[float]]] = {contender.name: [] for contender in pair}
-    warm_up = 0 if kind.starts_servers else 1
+    warm_up = 0 if kind.starts_servers else scale.warm_up_rounds
     for number in range(warm_up + kind.rounds(scale)):
         for contender in pair if number % 2 == 0 else reversed(pair):
+            wait()
             measured = list(kind.measure(contender, scale))
             counts = number >= warm_up
             if counts:

@@ -13,14 +13,32 @@ class Scale:
     """How much is measured."""
 
     rounds: int
+    #: Rounds that do not count: Kafka's compiler wants to see the code before it is at its best.
+    warm_up_rounds: int
     #: Rounds of rows that start servers of their own, which takes Kafka seconds.
     start_rounds: int
     bulk_records: int
     ack_records: int
+    #: How long the whole run may wait for the machine to be quiet.
+    quiet_budget_s: float
 
 
-QUICK: Final = Scale(rounds=2, start_rounds=1, bulk_records=50_000, ack_records=500)
-FULL: Final = Scale(rounds=7, start_rounds=3, bulk_records=120_000, ack_records=2_000)
+QUICK: Final = Scale(
+    rounds=2,
+    warm_up_rounds=1,
+    start_rounds=1,
+    bulk_records=50_000,
+    ack_records=500,
+    quiet_budget_s=10,
+)
+FULL: Final = Scale(
+    rounds=7,
+    warm_up_rounds=3,
+    start_rounds=3,
+    bulk_records=120_000,
+    ack_records=2_000,
+    quiet_budget_s=120,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import pytest
 
 from bench.__main__ import main
+from bench.quiet import Quiet
 from bench.rows import QUICK, Kind, Scale, kinds
 from bench.servers import Contender, Server
 from bench.table import Result, Row, Target, render
@@ -91,7 +92,7 @@ def test_contenders_take_turns_and_the_first_round_does_not_count() -> None:
     pair = (a_contender("oncelog"), a_contender("kafka"))
     kind = Kind(rows=[TIME], measure=one_round)
 
-    (result,) = measure(kind, pair, QUICK, mode="os", say=said.append)
+    (result,) = measure(kind, pair, QUICK, mode="os", wait=lambda: None, say=said.append)
 
     assert order == ["oncelog", "kafka", "kafka", "oncelog", "oncelog", "kafka"]
     assert (result.ours, result.kafkas) == ([4.0, 5.0], [3.0, 6.0])
@@ -111,6 +112,16 @@ def test_a_server_is_shared_until_the_contender_is_closed() -> None:
 
     assert contender.server is not first
     assert filled == [first.pid]
+
+
+def test_waiting_for_a_quiet_machine_ends_with_its_budget() -> None:
+    quiet = Quiet(budget_s=0)
+
+    for _ in range(3):
+        quiet.wait()
+
+    assert quiet.rounds == 3
+    assert 0 <= quiet.disturbed <= 3
 
 
 def test_each_kind_of_row_can_be_asked_for_by_name() -> None:
