@@ -51,29 +51,40 @@ class SyncFlusher:
         self._disk = disk
         self._dirty: dict[Flushable, None] = {}
         self._task: asyncio.Task[None] | None = None
+        #: The end of the sync that is under way.
+        self._ended: asyncio.Future[None] | None = None
 
     def wrote(self, log: Flushable) -> None:
         """Ask for a sync; the one that starts next takes this log along."""
         self._dirty[log] = None
         if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._run())
+            loop = asyncio.get_running_loop()
+            self._ended = loop.create_future()
+            self._task = loop.create_task(self._run(self._ended))
 
-    async def _run(self) -> None:
+    async def _run(self, ended: asyncio.Future[None]) -> None:
         try:
             while self._dirty:
                 logs, self._dirty = list(self._dirty), {}
                 await _sync_logs(self._disk, logs, commit=True)
+                ended.set_result(None)
+                self._ended = ended = asyncio.get_running_loop().create_future()
         finally:
             self._task = None
+            ended.cancel()
 
     async def flush(self) -> None:
-        """Wait until nothing is left to sync."""
-        while self._task is not None:
-            await asyncio.shield(self._task)
+        """Wait for what was written up to now, not for those who go on writing."""
+        # The sync under way may have begun before the last write; the one after it did not.
+        for _ in range(2):
+            if self._task is None or self._ended is None:
+                return
+            await asyncio.wait([self._ended])
 
     async def close(self) -> None:
         """Sync what is left."""
-        await self.flush()
+        while self._task is not None:
+            await self.flush()
 
 
 class OsFlusher:

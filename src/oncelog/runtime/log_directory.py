@@ -244,7 +244,8 @@ class LogDirectory:
                 continue
             topic_partition = partition.topic_partition
             points[topic_partition] = partition.recovery_point
-            starts[topic_partition] = partition.log_start_offset
+            # With `flush=os` a log may be deleted up to an end that a power cut takes back.
+            starts[topic_partition] = min(partition.log_start_offset, partition.recovery_point)
         self._recovery_points, self._log_starts = points, starts
         texts = (self._checkpoint_of(points), self._checkpoint_of(starts))
         for name, text, stored in zip(
@@ -279,6 +280,8 @@ class LogDirectory:
         """Delete the segments below the log start of these partitions."""
         if not partitions:
             return
+        # What is deleted may have been the last trace of a producer, but for the newest snapshot.
+        await self.flusher.flush()
         await self._write_checkpoints()
         for partition in partitions:
             if partition.offline is None:

@@ -65,9 +65,13 @@ async def recover(
     log.advance_start(max(bases[0], log_start_offset))
     await _open_segments(disk, recovered, recovery_point, clean=clean)
     _load_epochs(disk, recovered, recovery_point)
-    _load_producers(disk, recovered, now_ms)
+    snapshot_offset = _load_producers(disk, recovered, now_ms)
+    if snapshot_offset < log.log_end_offset and recovered.producers:
+        # Retention may take the batches that they were read from.
+        log.write_snapshot(recovered.producers)
+        recovered.unsynced += log.take_unsynced().files
     if recovered.unsynced or recovered.removed:
-        await disk.sync(recovered.unsynced, [directory])
+        await disk.sync([*recovered.unsynced, *_small_files(disk, directory)], [directory, "."])
     return recovered
 
 
@@ -83,6 +87,13 @@ def _sweep(disk: Disk, directory: str, names: list[str]) -> list[int]:
         elif dot and suffix in ("index", "timeindex") and f"{stem}.log" not in names:
             disk.remove(f"{directory}/{name}")
     return sorted(bases)
+
+
+def _small_files(disk: Disk, directory: str) -> list[File]:
+    """Snapshots, epochs and the topic's id: whoever syncs their names must sync what they hold."""
+    names = disk.list(directory)
+    suffixes = (_LOG, ".index", ".timeindex", ".cut")
+    return [disk.open(f"{directory}/{name}") for name in names if not name.endswith(suffixes)]
 
 
 async def _open_segments(
@@ -269,8 +280,8 @@ def _load_epochs(disk: Disk, recovered: Recovered, recovery_point: int) -> None:
     log.leader_epochs.truncate_from_start(log.log_start_offset)
 
 
-def _load_producers(disk: Disk, recovered: Recovered, now_ms: int) -> None:
-    """The newest good snapshot, and everything that was appended after it."""
+def _load_producers(disk: Disk, recovered: Recovered, now_ms: int) -> int:
+    """The newest good snapshot, and what was appended after it; returns the snapshot's offset."""
     log = recovered.log
     names = [n for n in disk.list(log.directory) if n.endswith(".snapshot")]
     # The log start may lie above all of it (DeleteRecords): its producers may repeat all the same.
@@ -296,6 +307,7 @@ def _load_producers(disk: Disk, recovered: Recovered, now_ms: int) -> None:
                 recovered.producers.apply(
                     header, timestamp_ms=header.max_timestamp, active_at_ms=now_ms
                 )
+    return offset
 
 
 def _read_snapshot(disk: Disk, stem: str) -> ProducerTable | None:
