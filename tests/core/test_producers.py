@@ -247,7 +247,8 @@ def test_old_record_times_do_not_make_a_producer_idle() -> None:
 def test_a_producer_with_an_open_transaction_does_not_expire() -> None:
     """Check 23."""
     table = ProducerTable()
-    table.put(1, Producer(0, (), active_at_ms=0, txn_first_offset=5))
+    table.put(1, Producer(0, (), active_at_ms=0))
+    table.stability.begin(1, 5)
 
     assert table.expire(now_ms=TIME_MS, idle_ms=1) == []
 
@@ -282,20 +283,29 @@ producer = st.builds(
     ).map(tuple),
     active_at_ms=st.integers(0, 1 << 60),
     coordinator_epoch=st.integers(-1, MAX_SEQUENCE),
-    txn_first_offset=st.none() | st.integers(0, 1 << 60),
 )
+open_at = st.none() | st.integers(0, 1 << 60)
 
 
-@given(st.dictionaries(st.integers(0, 1 << 62), producer, max_size=5))
-def test_a_table_comes_back_from_its_snapshot(producers: dict[int, Producer]) -> None:
-    """P15: all five batches, not the one that Kafka's file has room for."""
+@given(st.dictionaries(st.integers(0, 1 << 62), st.tuples(producer, open_at), max_size=5))
+def test_a_table_comes_back_from_its_snapshot(
+    producers: dict[int, tuple[Producer, int | None]],
+) -> None:
+    """P15: all five batches, not the one that Kafka's file has room for; and what is open."""
     table = ProducerTable()
-    for producer_id, known in producers.items():
+    for producer_id, (known, first_offset) in producers.items():
         table.put(producer_id, known)
+        if first_offset is not None:
+            table.stability.begin(producer_id, first_offset)
 
     restored = decode_snapshot(*encode_snapshot(table))
 
-    assert dict(restored.items()) == producers
+    assert dict(restored.items()) == {key: known for key, (known, _) in producers.items()}
+    assert restored.stability.open_transactions() == {
+        key: first_offset
+        for key, (_, first_offset) in producers.items()
+        if first_offset is not None
+    }
 
 
 def test_repeats_are_recognised_after_a_snapshot() -> None:

@@ -25,9 +25,10 @@ from oncelog.runtime.fetch_sessions import (
     FetchTarget,
 )
 from oncelog.runtime.node import Node
-from oncelog.runtime.partition import Partition
+from oncelog.runtime.partition import Partition, ReadBatches
 from oncelog.wire.errors import error_code
 from oncelog.wire.messages.fetch import (
+    AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
@@ -149,9 +150,6 @@ class _Plan:
         if found.diverging is None:
             partition.check_range(found.target.fetch_offset)
 
-    def _limit(self, partition: Partition) -> int:
-        return partition.last_stable_offset if self._committed_only else partition.high_watermark
-
     def is_satisfied(self) -> bool:
         """Whether there is a reason to answer now."""
         if self._min_bytes <= 0 or not self._found:
@@ -163,7 +161,9 @@ class _Plan:
             assert found.partition is not None, "no error, so a partition"
             if found.partition.offline is not None:
                 return True
-            available += found.partition.available_bytes(found.target.fetch_offset)
+            available += found.partition.available_bytes(
+                found.target.fetch_offset, committed_only=self._committed_only
+            )
             if available >= self._min_bytes:
                 return True
         return False
@@ -215,15 +215,16 @@ class _Plan:
 
     def _read(self, found: _Found, left: int, is_first: bool) -> PartitionData:
         error, partition = found.error, found.partition
-        records = b""
+        batches = ReadBatches(b"", ())
         if error is None and found.diverging is None:
             assert partition is not None, "no error, so a partition"
             try:
-                records = partition.read(
+                batches = partition.read(
                     found.target.fetch_offset,
                     max_bytes=min(left, max(found.target.max_bytes, 0)),
                     # A first batch above the limits is delivered all the same: progress first.
                     whole_first=is_first,
+                    committed_only=self._committed_only,
                 )
             except BrokerError as raised:
                 error = raised
@@ -240,9 +241,17 @@ class _Plan:
             last_stable_offset=partition.last_stable_offset,
             log_start_offset=partition.log_start_offset,
             diverging_epoch=found.diverging or EpochEndOffset(),
-            aborted_transactions=[] if self._committed_only else None,
-            records=records,
+            aborted_transactions=_aborted(batches) if self._committed_only else None,
+            records=batches.data,
         )
+
+
+def _aborted(batches: ReadBatches) -> list[AbortedTransaction]:
+    """The aborted transactions in what is returned; the client leaves their records out."""
+    return [
+        AbortedTransaction(producer_id=txn.producer_id, first_offset=txn.first_offset)
+        for txn in batches.aborted
+    ]
 
 
 def _divergence(partition: Partition, target: FetchTarget) -> EpochEndOffset | None:

@@ -1,4 +1,4 @@
-"""Idempotent producers, as one partition sees them (KIP-98, KIP-360).
+"""Idempotent and transactional producers, as one partition sees them (KIP-98, KIP-360, KIP-890).
 
 Each producer id has an epoch and counts its records: the next batch continues the count, one of the
 five newest batches is answered with the offset it got the first time, anything else is refused.
@@ -13,10 +13,19 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from oncelog.core.batch import MAX_SEQUENCE, BatchHeader
-from oncelog.core.errors import InvalidProducerEpoch, OutOfOrderSequence
+from oncelog.core.errors import (
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    OutOfOrderSequence,
+    TransactionCoordinatorFenced,
+)
+from oncelog.core.markers import Marker
+from oncelog.core.stability import EndedTxn, Stability
 
 #: A producer may have five requests in flight, so five batches may be repeated.
 WINDOW: Final = 5
+#: The highest epoch there is; it exists only to fence.
+MAX_EPOCH: Final = (1 << 15) - 1
 
 
 class Appended(NamedTuple):
@@ -47,16 +56,18 @@ class Producer:
     #: When the broker last heard of it, by the broker's clock: record times may be years old.
     active_at_ms: int
     coordinator_epoch: int = -1
-    txn_first_offset: int | None = None
 
 
 class ProducerTable:
-    """The producers of one partition."""
+    """The producers of one partition, and which of them have a transaction open here."""
 
-    __slots__ = ("_producers",)
+    __slots__ = ("_held_back", "_producers", "stability")
 
     def __init__(self) -> None:
         self._producers: dict[int, Producer] = {}
+        self.stability = Stability()
+        #: The lowest sequence of a producer's batches that was sent away to come again.
+        self._held_back: dict[int, tuple[int, int]] = {}
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -82,17 +93,53 @@ class ProducerTable:
                 return batch
         return None
 
-    def check(self, header: BatchHeader) -> None:
-        """Refuse a batch that is neither the producer's next one nor the first of a newer epoch."""
-        producer = self._producers.get(header.producer_id)
-        if producer is None:
-            return  # No state: retention or expiry may have taken it, so any sequence goes on.
-        if header.producer_epoch < producer.producer_epoch:
+    def has_open(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether a transaction of exactly this identity is open here."""
+        producer = self._producers.get(producer_id)
+        return (
+            producer is not None
+            and producer.producer_epoch == producer_epoch
+            and producer_id in self.stability
+        )
+
+    def check_epoch(self, producer_id: int, producer_epoch: int) -> None:
+        """Refuse what a newer instance has made obsolete."""
+        producer = self._producers.get(producer_id)
+        if producer is not None and producer_epoch < producer.producer_epoch:
             raise InvalidProducerEpoch(
-                f"producer {header.producer_id} is at epoch {producer.producer_epoch}, "
-                f"the batch has {header.producer_epoch}"
+                f"producer {producer_id} is at epoch {producer.producer_epoch}, "
+                f"not {producer_epoch} any more"
             )
+
+    def hold_back(self, header: BatchHeader) -> None:
+        """A first batch was sent away for a moment: no later one may take its place (KAFKA-14920)."""
+        known = self._held_back.get(header.producer_id)
+        if known is None or header.producer_epoch > known[0]:
+            self._held_back[header.producer_id] = (header.producer_epoch, header.base_sequence)
+        elif header.producer_epoch == known[0] and header.base_sequence < known[1]:
+            self._held_back[header.producer_id] = (known[0], header.base_sequence)
+
+    def check(self, header: BatchHeader, *, starts_at_zero: bool = False) -> None:
+        """Refuse a batch that is neither the producer's next one nor the first of a newer epoch.
+
+        In transactions V2 each transaction begins at sequence 0: `starts_at_zero`.
+        """
+        self.check_epoch(header.producer_id, header.producer_epoch)
+        if not header.is_transactional and header.producer_id in self.stability:
+            raise InvalidTxnState(f"producer {header.producer_id} has a transaction open here")
+        held_back = self._held_back.get(header.producer_id)
+        if held_back is not None and held_back[0] == header.producer_epoch:
+            if header.base_sequence > held_back[1]:
+                raise OutOfOrderSequence(
+                    f"producer {header.producer_id} sent sequence {header.base_sequence} while "
+                    f"{held_back[1]} has yet to come again"
+                )
+        producer = self._producers.get(header.producer_id)
+        if producer is None and not starts_at_zero:
+            return  # No state: retention or expiry may have taken it, so any sequence goes on.
         expected = 0
+        if producer is None:
+            producer = _NOBODY
         if header.producer_epoch == producer.producer_epoch and producer.batches:
             expected = producer.batches[-1].last_sequence + 1 & MAX_SEQUENCE
         if header.base_sequence != expected:
@@ -116,6 +163,50 @@ class ProducerTable:
         self._producers[header.producer_id] = Producer(
             header.producer_epoch, window, active_at_ms, coordinator_epoch
         )
+        if header.is_transactional:
+            self.stability.begin(header.producer_id, header.base_offset)
+        self._held_back.pop(header.producer_id, None)
+
+    # --- markers ------------------------------------------------------------------------------------
+
+    def check_marker(self, marker: Marker, *, transaction_version: int) -> None:
+        """Refuse a marker that is too late: of an older epoch or of a replaced coordinator."""
+        self.check_epoch(marker.producer_id, marker.producer_epoch)
+        producer = self._producers.get(marker.producer_id)
+        if producer is None:
+            return
+        # In V2 a marker raises the epoch. At the same epoch it is a repeat, which is fine where
+        # nothing is open and would end the next transaction where something is (KIP-1228).
+        if (
+            transaction_version >= 2
+            and marker.producer_epoch == producer.producer_epoch
+            and marker.producer_epoch != MAX_EPOCH
+            and marker.producer_id in self.stability
+        ):
+            raise InvalidProducerEpoch(
+                f"a marker at epoch {marker.producer_epoch} would end a later transaction"
+            )
+        if marker.coordinator_epoch < producer.coordinator_epoch:
+            raise TransactionCoordinatorFenced(
+                f"the coordinator is at epoch {producer.coordinator_epoch}, "
+                f"the marker has {marker.coordinator_epoch}"
+            )
+
+    def apply_marker(
+        self, marker: Marker, marker_offset: int, *, active_at_ms: int
+    ) -> EndedTxn | None:
+        """Take over a marker that is in the log; returns the transaction that it ended."""
+        producer = self._producers.get(marker.producer_id)
+        window: tuple[Appended, ...] = ()
+        if producer is not None and producer.producer_epoch == marker.producer_epoch:
+            window = producer.batches
+        self._producers[marker.producer_id] = Producer(
+            marker.producer_epoch, window, active_at_ms, marker.coordinator_epoch
+        )
+        held_back = self._held_back.get(marker.producer_id)
+        if held_back is not None and held_back[0] != marker.producer_epoch:
+            del self._held_back[marker.producer_id]
+        return self.stability.end(marker.producer_id, marker_offset, committed=marker.committed)
 
     def put(self, producer_id: int, producer: Producer) -> None:
         """Take over a producer as a snapshot has it."""
@@ -126,11 +217,15 @@ class ProducerTable:
         idle = [
             producer_id
             for producer_id, producer in self._producers.items()
-            if producer.txn_first_offset is None and now_ms - producer.active_at_ms >= idle_ms
+            if producer_id not in self.stability and now_ms - producer.active_at_ms >= idle_ms
         ]
         for producer_id in idle:
             del self._producers[producer_id]
+            self._held_back.pop(producer_id, None)
         return idle
+
+
+_NOBODY: Final = Producer(-1, (), 0)
 
 
 # --- snapshots ------------------------------------------------------------------------------
@@ -160,9 +255,10 @@ class BadSnapshot(Exception):
 def encode_snapshot(table: ProducerTable) -> tuple[bytes, bytes]:
     """The contents of the `.snapshot` and the `.window` file."""
     entries, windows = bytearray(), bytearray()
+    open_transactions = table.stability.open_transactions()
     for producer_id, producer in table.items():
         last = producer.batches[-1] if producer.batches else Appended(-1, -1, 0, -1)
-        first_offset = -1 if producer.txn_first_offset is None else producer.txn_first_offset
+        first_offset = open_transactions.get(producer_id, -1)
         entries += _SNAPSHOT_ENTRY.pack(
             producer_id, producer.producer_epoch, *last, producer.coordinator_epoch, first_offset
         )
@@ -203,9 +299,10 @@ def decode_snapshot(snapshot: bytes, window: bytes) -> ProducerTable:
                 batches=batches,
                 active_at_ms=active_at_ms,
                 coordinator_epoch=fields[6],
-                txn_first_offset=None if fields[7] < 0 else fields[7],
             )
             table.put(fields[0], producer)
+            if fields[7] >= 0:
+                table.stability.begin(fields[0], fields[7])
     except struct.error as error:
         raise BadSnapshot(str(error)) from error
     return table

@@ -41,6 +41,10 @@ class Stability:
         self._open: dict[int, int] = {}
         self._ending: list[EndedTxn] = []
 
+    def __contains__(self, producer_id: int) -> bool:
+        """Whether this producer has a transaction open here."""
+        return producer_id in self._open
+
     def begin(self, producer_id: int, first_offset: int) -> None:
         """A transaction has written its first record here."""
         self._open.setdefault(producer_id, first_offset)

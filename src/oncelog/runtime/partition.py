@@ -8,16 +8,18 @@ between reading state and changing it, so on one event loop no lock is needed.
 import asyncio
 import errno
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from oncelog.core.batch import HEADER_BYTES, BatchHeader, check_timestamp
-from oncelog.core.errors import BrokerError, InvalidTxnState, KafkaStorageError, OffsetOutOfRange
+from oncelog.core.batch import HEADER_BYTES, BatchHeader, check_timestamp, read_header
+from oncelog.core.errors import BrokerError, KafkaStorageError, OffsetOutOfRange
 from oncelog.core.log import count_expired
+from oncelog.core.markers import Marker, encode_marker
 from oncelog.core.packing import unpack
 from oncelog.core.producers import ProducerTable
 from oncelog.core.records import Record
+from oncelog.core.stability import AbortedTxn, EndedTxn, aborted_entry
 from oncelog.core.topic_config import TopicConfig
 from oncelog.core.types import Now, TopicPartition
 from oncelog.runtime.flush import Flusher
@@ -31,6 +33,13 @@ class AppendResult(NamedTuple):
     last_offset: int
     #: The broker's time of the append, or -1 where the topic keeps the producer's.
     log_append_time_ms: int
+
+
+class ReadBatches(NamedTuple):
+    """What a fetch gets: bytes, and which transactions in them were aborted."""
+
+    data: bytes
+    aborted: Sequence[AbortedTxn]
 
 
 class TimedOffset(NamedTuple):
@@ -65,6 +74,7 @@ class Partition:
         self._committed_end = log.end()
         #: Everything below it is on the disk: where the next recovery starts to look.
         self.recovery_point = log.log_end_offset
+        self._stable_end: LogEnd | None = None
         self._offline: str | None = None
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._watchers: dict[Callable[[], None], None] = {}
@@ -83,8 +93,21 @@ class Partition:
 
     @property
     def last_stable_offset(self) -> int:
-        """Below it no transaction is open."""
-        return self._committed_end.offset
+        """Below it every transaction is decided."""
+        return self.producers.stability.last_stable_offset(
+            high_watermark=self._committed_end.offset, log_start_offset=self.log.log_start_offset
+        )
+
+    def readable_end(self, *, committed_only: bool) -> LogEnd:
+        """Where readers have to stop: at the last stable offset, or at the high watermark."""
+        if not committed_only:
+            return self._committed_end
+        stable = self.last_stable_offset
+        if stable == self._committed_end.offset:
+            return self._committed_end
+        if self._stable_end is None or self._stable_end.offset != stable:
+            self._stable_end = self.log.end_at(stable, self._committed_end)
+        return self._stable_end
 
     @property
     def log_start_offset(self) -> int:
@@ -115,7 +138,16 @@ class Partition:
 
     # --- writing --------------------------------------------------------------------------------
 
-    def append_from_client(self, batch: memoryview, header: BatchHeader, now: Now) -> AppendResult:
+    def must_join(self, header: BatchHeader) -> bool:
+        """Whether the coordinator has to say first that this batch is part of a transaction."""
+        if not header.is_transactional:
+            return False
+        self.producers.check_epoch(header.producer_id, header.producer_epoch)
+        return not self.producers.has_open(header.producer_id, header.producer_epoch)
+
+    def append_from_client(
+        self, batch: memoryview, header: BatchHeader, now: Now, *, starts_at_zero: bool = False
+    ) -> AppendResult:
         """Append a batch that has been admitted, or recognise it as a repeat."""
         self.check_online()
         if header.has_producer:
@@ -123,9 +155,7 @@ class Partition:
             if repeated is not None:
                 append_time = repeated.timestamp if self._stamps_append_time else -1
                 return AppendResult(repeated.base_offset, repeated.last_offset, append_time)
-            if header.is_transactional:
-                raise InvalidTxnState("no transaction is open for this producer")
-            self.producers.check(header)
+            self.producers.check(header, starts_at_zero=starts_at_zero)
         if not self._stamps_append_time:
             check_timestamp(
                 header,
@@ -135,12 +165,48 @@ class Partition:
             )
         return self.append(batch, header, now)
 
+    def append_marker(self, marker: Marker, now: Now, transaction_version: int) -> AppendResult:
+        """End a producer's transaction here. A repeat is appended again and changes nothing."""
+        self.check_online()
+        self.producers.check_marker(marker, transaction_version=transaction_version)
+        batch = encode_marker(marker, timestamp_ms=now.wall_ms)
+        placed = self._write(memoryview(batch), read_header(batch), None)
+        ended = self.producers.apply_marker(marker, placed.base_offset, active_at_ms=now.wall_ms)
+        if ended is not None and not ended.committed:
+            self._index_aborted(ended)
+        self._flusher.wrote(self)
+        return AppendResult(placed.base_offset, placed.last_offset, -1)
+
+    def _index_aborted(self, ended: EndedTxn) -> None:
+        entry = aborted_entry(ended, self.producers.stability.oldest_open_offset())
+        try:
+            self.log.note_aborted(entry)
+        except OSError as error:
+            # The marker is in the log, and without its entry readers would get what was aborted.
+            self.take_offline(f"an aborted transaction could not be indexed: {error}")
+            raise KafkaStorageError(f"{self.topic_partition}: {error}") from error
+
     def append(self, batch: memoryview, header: BatchHeader, now: Now) -> AppendResult:
         """Append without asking the producer table; on an error nothing has changed."""
         self.check_online()
         append_time_ms = now.wall_ms if self._stamps_append_time else None
+        placed = self._write(batch, header, append_time_ms)
+        if placed.has_producer:
+            self.producers.apply(
+                placed, timestamp_ms=placed.max_timestamp, active_at_ms=now.wall_ms
+            )
+        self._flusher.wrote(self)
+        return AppendResult(
+            placed.base_offset,
+            placed.last_offset,
+            -1 if append_time_ms is None else append_time_ms,
+        )
+
+    def _write(
+        self, batch: memoryview, header: BatchHeader, append_time_ms: int | None
+    ) -> BatchHeader:
         try:
-            placed = self.log.append(
+            return self.log.append(
                 batch,
                 header,
                 leader_epoch=self.leader_epoch,
@@ -154,16 +220,6 @@ class Partition:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 self.take_offline(f"a write failed: {error}")
             raise KafkaStorageError(f"{self.topic_partition}: {error}") from error
-        if placed.has_producer:
-            self.producers.apply(
-                placed, timestamp_ms=placed.max_timestamp, active_at_ms=now.wall_ms
-            )
-        self._flusher.wrote(self)
-        return AppendResult(
-            placed.base_offset,
-            placed.last_offset,
-            -1 if append_time_ms is None else append_time_ms,
-        )
 
     @property
     def _stamps_append_time(self) -> bool:
@@ -202,6 +258,7 @@ class Partition:
         if end.offset <= self._committed_end.offset:
             return
         self._committed_end = end
+        self.producers.stability.settle(end.offset)
         still: list[tuple[int, asyncio.Future[None]]] = []
         while self._waiting:
             end_offset, future = self._waiting.popleft()
@@ -218,16 +275,23 @@ class Partition:
 
     # --- reading --------------------------------------------------------------------------------
 
-    def read(self, offset: int, *, max_bytes: int, whole_first: bool) -> bytes:
-        """Committed batches from the one that holds `offset`."""
+    def read(
+        self, offset: int, *, max_bytes: int, whole_first: bool, committed_only: bool = False
+    ) -> ReadBatches:
+        """Batches from the one that holds `offset`, as far as the reader may see."""
         self.check_online()
         self.check_range(offset)
-        if offset >= self._committed_end.offset:
-            return b""
+        end = self.readable_end(committed_only=committed_only)
+        if offset >= end.offset:
+            return ReadBatches(b"", ())
         try:
-            return self.log.read(
-                offset, end=self._committed_end, max_bytes=max_bytes, whole_first=whole_first
-            )
+            place = self.log.locate(offset, end=end, max_bytes=max_bytes, whole_first=whole_first)
+            if place is None:
+                return ReadBatches(b"", ())
+            aborted: Sequence[AbortedTxn] = ()
+            if committed_only:
+                aborted = self.log.aborted(offset, min(place.end_offset(), end.offset))
+            return ReadBatches(place.read(), aborted)
         except (DamagedLogError, OSError) as error:
             raise KafkaStorageError(f"{self.topic_partition}: {error}") from error
 
@@ -239,9 +303,9 @@ class Partition:
                 f"{self.log.log_end_offset}, asked for {offset}"
             )
 
-    def available_bytes(self, offset: int) -> int:
+    def available_bytes(self, offset: int, *, committed_only: bool = False) -> int:
         """Roughly how much a reader at `offset` could get now."""
-        return self.log.bytes_between(offset, self._committed_end)
+        return self.log.bytes_between(offset, self.readable_end(committed_only=committed_only))
 
     def find_time(self, timestamp: int) -> TimedOffset | None:
         """The first record whose time is at or after `timestamp`."""
@@ -296,7 +360,8 @@ class Partition:
         """Apply retention: says whether the log start moved. Segments go when that is stored."""
         count = count_expired(
             self.log.facts(),
-            high_watermark=self.high_watermark,
+            # What an open transaction has written stays until it is decided.
+            high_watermark=self.last_stable_offset,
             now_ms=now.wall_ms,
             config=self.config,
         )

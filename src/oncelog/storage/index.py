@@ -8,7 +8,7 @@ that of an unfinished segment is rebuilt from the log. That of a full segment is
 """
 
 import struct
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from typing import Final
 
 from oncelog.storage.disk import Disk, File
@@ -63,6 +63,11 @@ class SparseIndex:
         position = bisect_right(_Keys(self), key)
         return self[position - 1] if position else None
 
+    def first_from_value(self, value: int) -> tuple[int, int] | None:
+        """The first pair whose value is not below `value`; values grow with keys."""
+        position = bisect_left(_Values(self), value)
+        return self[position] if position < len(self) else None
+
     def truncate(self, count: int) -> None:
         """Keep the first `count` entries."""
         if count <= self._stored_count:
@@ -107,3 +112,10 @@ class _Keys:
 
     def __getitem__(self, position: int) -> int:
         return self._index[position][0]
+
+
+class _Values(_Keys):
+    """The values of an index whose values grow too."""
+
+    def __getitem__(self, position: int) -> int:
+        return self._index[position][1]

@@ -1,7 +1,8 @@
 """The log of one partition: segments in a directory that is named after it, as in Kafka.
 
     <topic>-<partition>/
-      00000000000000000000.log, .index, .timeindex     one triple for each segment
+      00000000000000000000.log, .index, .timeindex     for each segment
+      00000000000000000000.txnindex                    where it has aborted transactions
       00000000000000000042.snapshot, .window           producers as of offset 42
       leader-epoch-checkpoint, partition.metadata
 
@@ -22,9 +23,10 @@ from oncelog.core.leader_epochs import LeaderEpochs, encode_epochs
 from oncelog.core.log import SegmentFacts, must_roll
 from oncelog.core.producers import ProducerTable, encode_snapshot
 from oncelog.core.records import batches
+from oncelog.core.stability import AbortedTxn, aborted_between
 from oncelog.core.topic_config import TopicConfig
 from oncelog.storage.disk import Disk, File
-from oncelog.storage.segment import Segment, segment_name
+from oncelog.storage.segment import SUFFIXES, Segment, segment_name
 
 LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
@@ -48,6 +50,22 @@ class Unsynced(NamedTuple):
     end: LogEnd
     files: tuple[File, ...]
     directories: tuple[str, ...]
+
+
+class Place(NamedTuple):
+    """A run of bytes in a segment."""
+
+    segment: Segment
+    position: int
+    size: int
+
+    def read(self) -> bytes:
+        """The bytes."""
+        return self.segment.file.read(self.position, self.size)
+
+    def end_offset(self) -> int:
+        """An offset above every record in it, not much too large."""
+        return self.segment.offset_after(self.position + self.size)
 
 
 class PartitionLog:
@@ -228,10 +246,17 @@ class PartitionLog:
     # --- reading --------------------------------------------------------------------------------
 
     def read(self, offset: int, *, end: LogEnd, max_bytes: int, whole_first: bool) -> bytes:
-        """Batches from the one that holds `offset`, up to `end`; the last of them may be cut.
+        """Batches from the one that holds `offset`, up to `end`; the last of them may be cut."""
+        place = self.locate(offset, end=end, max_bytes=max_bytes, whole_first=whole_first)
+        return b"" if place is None else place.read()
 
-        A first batch larger than `max_bytes` is returned whole if `whole_first` says so, otherwise
-        a reader could never get past it.
+    def locate(
+        self, offset: int, *, end: LogEnd, max_bytes: int, whole_first: bool
+    ) -> "Place | None":
+        """Where a read finds its bytes; None where there are none.
+
+        A first batch larger than `max_bytes` is taken whole if `whole_first` says so, otherwise a
+        reader could never get past it.
         """
         for index in range(max(self._segment_index(offset), 0), len(self.segments)):
             segment = self.segments[index]
@@ -251,8 +276,31 @@ class PartitionLog:
                 if not whole_first:
                     break
                 size = header.size_bytes
-            return segment.file.read(position, size)
-        return b""
+            return Place(segment, position, size)
+        return None
+
+    def end_at(self, offset: int, end: LogEnd) -> LogEnd:
+        """The place between the batches before `offset` and the rest; `end` bounds it."""
+        for segment in self.segments[max(self._segment_index(offset), 0) :]:
+            found = segment.find(offset)
+            if found is not None:
+                return LogEnd(offset, segment.base_offset, found[0])
+        return end
+
+    def aborted(self, start: int, end: int) -> list[AbortedTxn]:
+        """The aborted transactions with records in [start, end), in the order of their markers."""
+        found: list[AbortedTxn] = []
+        for segment in self.segments[max(self._segment_index(start), 0) :]:
+            for entry in aborted_between(segment.txn_index.entries, start, end):
+                if entry is None:
+                    return found
+                found.append(entry)
+        return found
+
+    def note_aborted(self, entry: AbortedTxn) -> None:
+        """Index an aborted transaction whose marker was just appended."""
+        self._unsynced_files[self.segments[-1].txn_index.append(entry)] = None
+        self._unsynced_directories[self.directory] = None
 
     def bytes_between(self, offset: int, end: LogEnd) -> int:
         """How much a read from `offset` could return, roughly: for `min_bytes` of a fetch."""
@@ -330,7 +378,7 @@ class PartitionLog:
             segment = self.segments.pop(0)
             segment.close()
             stem = f"{self.directory}/{segment_name(segment.base_offset)}"
-            for suffix in (".log", ".index", ".timeindex"):
+            for suffix in SUFFIXES:
                 self._disk.remove(stem + suffix)
             removed.append(segment.file.path)
         return removed

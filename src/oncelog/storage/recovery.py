@@ -13,10 +13,12 @@ from typing import Final
 
 from oncelog.core.batch import BatchHeader, checksum
 from oncelog.core.leader_epochs import BadCheckpoint, LeaderEpochs, decode_epochs
+from oncelog.core.markers import decode_marker
 from oncelog.core.producers import BadSnapshot, ProducerTable, decode_snapshot
+from oncelog.core.stability import aborted_entry
 from oncelog.storage.disk import Disk, File
 from oncelog.storage.partition_log import LEADER_EPOCHS, DamagedLogError, PartitionLog
-from oncelog.storage.segment import Segment, segment_name
+from oncelog.storage.segment import SUFFIXES, Segment, segment_name
 
 _LOG: Final = ".log"
 
@@ -84,7 +86,7 @@ def _sweep(disk: Disk, directory: str, names: list[str]) -> list[int]:
             bases.append(int(stem))
         elif name.endswith(".tmp"):
             disk.remove(f"{directory}/{name}")
-        elif dot and suffix in ("index", "timeindex") and f"{stem}.log" not in names:
+        elif dot and suffix in ("index", "timeindex", "txnindex") and f"{stem}.log" not in names:
             disk.remove(f"{directory}/{name}")
     return sorted(bases)
 
@@ -92,7 +94,7 @@ def _sweep(disk: Disk, directory: str, names: list[str]) -> list[int]:
 def _small_files(disk: Disk, directory: str) -> list[File]:
     """Snapshots, epochs and the topic's id: whoever syncs their names must sync what they hold."""
     names = disk.list(directory)
-    suffixes = (_LOG, ".index", ".timeindex", ".cut")
+    suffixes = (*SUFFIXES, ".cut")
     return [disk.open(f"{directory}/{name}") for name in names if not name.endswith(suffixes)]
 
 
@@ -258,7 +260,7 @@ async def _set_aside(disk: Disk, recovered: Recovered, segment: Segment, positio
 def _remove_segment(disk: Disk, log: PartitionLog, segment: Segment) -> None:
     segment.close()
     stem = f"{log.directory}/{segment_name(segment.base_offset)}"
-    for suffix in (_LOG, ".index", ".timeindex"):
+    for suffix in SUFFIXES:
         disk.remove(stem + suffix)
 
 
@@ -299,15 +301,32 @@ def _load_producers(disk: Disk, recovered: Recovered, now_ms: int) -> int:
         disk.remove(f"{log.directory}/{stem}.window")
         recovered.removed = True
     for segment in log.segments:
-        if segment.end_offset <= offset:
-            continue
-        for _, header in segment.walk(segment.index_position(offset)):
-            if header.base_offset >= offset and header.has_producer:
-                # When it was appended nobody knows any more: now is the safe answer.
-                recovered.producers.apply(
-                    header, timestamp_ms=header.max_timestamp, active_at_ms=now_ms
-                )
+        if segment.end_offset > offset:
+            _replay_producers(recovered, segment, offset, now_ms)
+    recovered.producers.stability.settle(log.log_end_offset)
     return offset
+
+
+def _replay_producers(recovered: Recovered, segment: Segment, offset: int, now_ms: int) -> None:
+    """Batches that no snapshot covers; aborted transactions among them are indexed anew."""
+    producers = recovered.producers
+    changed = segment.txn_index.truncate_from(offset)
+    if changed is not None:
+        recovered.unsynced.append(changed)
+    for position, header in segment.walk(segment.index_position(offset)):
+        if header.base_offset < offset or not header.has_producer:
+            continue
+        # When it was appended nobody knows any more: now is the safe answer.
+        if not header.is_control:
+            producers.apply(header, timestamp_ms=header.max_timestamp, active_at_ms=now_ms)
+            continue
+        marker = decode_marker(header, segment.file.read(position, header.size_bytes))
+        if marker is None:
+            continue
+        ended = producers.apply_marker(marker, header.base_offset, active_at_ms=now_ms)
+        if ended is not None and not ended.committed:
+            entry = aborted_entry(ended, producers.stability.oldest_open_offset())
+            recovered.unsynced.append(segment.txn_index.append(entry))
 
 
 def _read_snapshot(disk: Disk, stem: str) -> ProducerTable | None:

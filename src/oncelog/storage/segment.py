@@ -1,4 +1,4 @@
-"""One segment: `<base offset>.log` with record batches one after the other, and its two indexes."""
+"""One segment: `<base offset>.log` with record batches one after the other, and its indexes."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -7,11 +7,16 @@ from oncelog.core.batch import HEADER_BYTES, BatchHeader, Buffer, is_whole, read
 from oncelog.core.log import SegmentFacts
 from oncelog.storage.disk import Disk, File
 from oncelog.storage.index import OFFSET_ENTRY, TIME_ENTRY, SparseIndex
+from oncelog.storage.txn_index import TxnIndex
 
 #: How much of a file is read at a time when batches are walked.
 WALK_BYTES: Final = 1 << 20
 #: A lookup starts at an index entry, so the batch that it wants is near: read little.
 LOOKUP_BYTES: Final = 16 << 10
+
+
+#: The files of a segment.
+SUFFIXES: Final = (".log", ".index", ".timeindex", ".txnindex")
 
 
 def segment_name(base_offset: int) -> str:
@@ -32,6 +37,7 @@ class Segment:
         self.file = disk.open(f"{stem}.log", create=create)
         self.offset_index = SparseIndex(disk, f"{stem}.index", OFFSET_ENTRY)
         self.time_index = SparseIndex(disk, f"{stem}.timeindex", TIME_ENTRY)
+        self.txn_index = TxnIndex(disk, f"{stem}.txnindex")
         self.max_timestamp = -1
         self.max_timestamp_offset = -1
         self.first_timestamp: int | None = None
@@ -107,6 +113,11 @@ class Segment:
             position += header.size_bytes
         return None
 
+    def offset_after(self, position: int) -> int:
+        """An offset above every record before `position`, not much too large."""
+        entry = self.offset_index.first_from_value(position)
+        return self.end_offset if entry is None else self.base_offset + entry[0] + 1
+
     def index_position(self, offset: int) -> int:
         """A position at or before the batch that holds `offset`."""
         if offset <= self.base_offset:
@@ -129,3 +140,4 @@ class Segment:
         self.file.close()
         self.offset_index.close()
         self.time_index.close()
+        self.txn_index.close()

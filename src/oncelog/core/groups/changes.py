@@ -30,5 +30,18 @@ class Swept:
     next_at_ms: int
 
 
-Record: TypeAlias = StoredRecord | GroupChanged | Swept
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionEnded:
+    """What a producer has committed inside its transaction counts from now on, or never will.
+
+    No decision has it: it is made from the marker, which the host writes and reads.
+    """
+
+    stored: ClassVar[bool] = False
+
+    producer_id: int
+    committed: bool
+
+
+Record: TypeAlias = StoredRecord | GroupChanged | Swept | TransactionEnded
 GroupDecision: TypeAlias = Decision[Reply, Record, Effect]

@@ -26,6 +26,7 @@ from oncelog.core.groups.commands import (
     Alive,
     Answer,
     CommitOffsets,
+    CommitTxnOffsets,
     Heartbeat,
     JoinGroup,
     LeaveGroup,
@@ -374,8 +375,7 @@ def _take_leave(group: ClassicGroup, *, leaving: LeavingMember) -> Change:
 
 def check_commit(group: ClassicGroup, command: CommitOffsets, now: Now) -> ClassicGroup:
     """The group after a commit that it accepts: the member has been heard of."""
-    is_outsider = not command.member_id and command.group_instance_id is None
-    if command.generation_id is None and (is_outsider or group.state in (S.EMPTY, S.DEAD)):
+    if _is_simple(group, command):
         step = NEXT[Input.SIMPLE][group.state]
         if isinstance(step, Hold) and step is not H.DONE:
             raise refusal(step, group)
@@ -388,6 +388,30 @@ def check_commit(group: ClassicGroup, command: CommitOffsets, now: Now) -> Class
     if hold is not H.DONE:
         raise refusal(hold, group)
     return group.with_member(member.heard(now.monotonic_ms))
+
+
+def check_txn_commit(group: ClassicGroup, command: CommitTxnOffsets) -> None:
+    """Refuse a transaction's offsets from a member that has been replaced or left behind.
+
+    A rebalance by itself is no reason (KIP-447): until the next generation begins, nobody else can
+    have been given the partitions. Clients before it say nothing of themselves and are let in.
+    """
+    is_simple = _is_simple(group, command)
+    if not is_simple and group.state is not S.DEAD:
+        _current_member(group, command)
+    step = NEXT[Input.TXN_SIMPLE if is_simple else Input.TXN_COMMIT][group.state]
+    if isinstance(step, Hold) and step is not H.DONE:
+        raise refusal(step, group)
+
+
+def _is_simple(group: ClassicGroup, command: CommitOffsets | CommitTxnOffsets) -> bool:
+    """Whether the client is outside the group protocol, as consumers with `assign` and tools are.
+
+    Such a consumer may still have an instance id; without a generation it counts as one where
+    there is nobody whom it could be.
+    """
+    is_nobody = not command.member_id and command.group_instance_id is None
+    return command.generation_id is None and (is_nobody or group.state in (S.EMPTY, S.DEAD))
 
 
 def known_member(group: ClassicGroup, member_id: str, group_instance_id: str | None) -> Member:
@@ -405,7 +429,9 @@ def known_member(group: ClassicGroup, member_id: str, group_instance_id: str | N
     return member
 
 
-def _current_member(group: ClassicGroup, command: SyncGroup | Heartbeat | CommitOffsets) -> Member:
+def _current_member(
+    group: ClassicGroup, command: SyncGroup | Heartbeat | CommitOffsets | CommitTxnOffsets
+) -> Member:
     """The member that asks, if it speaks of the current generation."""
     member = known_member(group, command.member_id, command.group_instance_id)
     if command.generation_id != group.generation_id:

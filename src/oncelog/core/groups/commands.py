@@ -108,6 +108,19 @@ class CommitOffsets:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CommitTxnOffsets:
+    """A consumer has come this far, if the producer's transaction is committed."""
+
+    group_id: str
+    producer_id: int
+    producer_epoch: int
+    member_id: str  # empty for a client outside the group protocol, and before v3
+    group_instance_id: str | None
+    generation_id: int | None
+    offsets: tuple[OffsetToCommit, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WantedOffsets:
     """Partitions of one topic."""
 
@@ -165,6 +178,7 @@ Command: TypeAlias = (
     | Heartbeat
     | LeaveGroup
     | CommitOffsets
+    | CommitTxnOffsets
     | FetchOffsets
     | DeleteOffsets
     | DeleteGroups

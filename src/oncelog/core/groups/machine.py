@@ -32,6 +32,8 @@ class Input(Enum):
     LEAVE = auto()  # a member is gone: it left, or was not heard of in time
     COMMIT = auto()  # a member commits offsets
     SIMPLE = auto()  # a client outside the group protocol commits offsets
+    TXN_COMMIT = auto()  # a member commits offsets inside a transaction
+    TXN_SIMPLE = auto()  # the same by a client that says nothing of itself (before KIP-447)
     DELETE = auto()  # DeleteGroups
 
 
@@ -61,20 +63,22 @@ _COMPLETE: Final = S.COMPLETING_REBALANCE
 
 # fmt: off
 NEXT: Final[Mapping[Input, Mapping[GroupState, Step]]] = {
-    #                     EMPTY      PREPARING    COMPLETING   STABLE      DEAD
-    Input.JOIN:      _row(_PREPARE,  _PREPARE,    _PREPARE,    _PREPARE,   _PREPARE),
-    Input.LEAD:      _row(H.UNKNOWN, _PREPARE,    H.DONE,      _PREPARE,   H.UNKNOWN),
-    Input.REJOIN:    _row(H.UNKNOWN, _PREPARE,    H.DONE,      H.DONE,     H.UNKNOWN),
-    Input.REPLACE:   _row(H.UNKNOWN, _PREPARE,    _PREPARE,    H.DONE,     H.UNKNOWN),
-    Input.JOINED:    _row(H.BUG,     _COMPLETE,   H.BUG,       H.BUG,      H.BUG),
-    Input.DESERTED:  _row(H.BUG,     S.EMPTY,     H.BUG,       H.BUG,      H.BUG),
-    Input.SYNC:      _row(H.UNKNOWN, H.REBALANCE, H.WAIT,      H.DONE,     H.UNKNOWN),
-    Input.ASSIGN:    _row(H.UNKNOWN, H.REBALANCE, S.STABLE,    H.DONE,     H.UNKNOWN),
-    Input.HEARTBEAT: _row(H.UNKNOWN, H.REBALANCE, H.DONE,      H.DONE,     H.UNKNOWN),
-    Input.LEAVE:     _row(H.UNKNOWN, _PREPARE,    _PREPARE,    _PREPARE,   H.UNKNOWN),
-    Input.COMMIT:    _row(H.UNKNOWN, H.DONE,      H.REBALANCE, H.DONE,     H.MISSING),
-    Input.SIMPLE:    _row(H.DONE,    H.UNKNOWN,   H.UNKNOWN,   H.UNKNOWN,  S.EMPTY),
-    Input.DELETE:    _row(S.DEAD,    H.OCCUPIED,  H.OCCUPIED,  H.OCCUPIED, H.MISSING),
+    #                      EMPTY      PREPARING    COMPLETING   STABLE      DEAD
+    Input.JOIN:       _row(_PREPARE,  _PREPARE,    _PREPARE,    _PREPARE,   _PREPARE),
+    Input.LEAD:       _row(H.UNKNOWN, _PREPARE,    H.DONE,      _PREPARE,   H.UNKNOWN),
+    Input.REJOIN:     _row(H.UNKNOWN, _PREPARE,    H.DONE,      H.DONE,     H.UNKNOWN),
+    Input.REPLACE:    _row(H.UNKNOWN, _PREPARE,    _PREPARE,    H.DONE,     H.UNKNOWN),
+    Input.JOINED:     _row(H.BUG,     _COMPLETE,   H.BUG,       H.BUG,      H.BUG),
+    Input.DESERTED:   _row(H.BUG,     S.EMPTY,     H.BUG,       H.BUG,      H.BUG),
+    Input.SYNC:       _row(H.UNKNOWN, H.REBALANCE, H.WAIT,      H.DONE,     H.UNKNOWN),
+    Input.ASSIGN:     _row(H.UNKNOWN, H.REBALANCE, S.STABLE,    H.DONE,     H.UNKNOWN),
+    Input.HEARTBEAT:  _row(H.UNKNOWN, H.REBALANCE, H.DONE,      H.DONE,     H.UNKNOWN),
+    Input.LEAVE:      _row(H.UNKNOWN, _PREPARE,    _PREPARE,    _PREPARE,   H.UNKNOWN),
+    Input.COMMIT:     _row(H.UNKNOWN, H.DONE,      H.REBALANCE, H.DONE,     H.MISSING),
+    Input.SIMPLE:     _row(H.DONE,    H.UNKNOWN,   H.UNKNOWN,   H.UNKNOWN,  S.EMPTY),
+    Input.TXN_COMMIT: _row(H.UNKNOWN, H.DONE,      H.DONE,      H.DONE,     H.MISSING),
+    Input.TXN_SIMPLE: _row(H.DONE,    H.DONE,      H.DONE,      H.DONE,     S.EMPTY),
+    Input.DELETE:     _row(S.DEAD,    H.OCCUPIED,  H.OCCUPIED,  H.OCCUPIED, H.MISSING),
 }
 # fmt: on
 

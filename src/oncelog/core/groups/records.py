@@ -45,8 +45,21 @@ class OffsetCommitted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetPending:
+    """The same, said inside a transaction: it counts when the transaction's marker says so.
+
+    Its bytes are those of a plain commit; the producer id is in the header of their batch.
+    """
+
+    stored: ClassVar[bool] = True
+
+    producer_id: int
+    committed: OffsetCommitted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetDeleted:
-    """The offset is forgotten."""
+    """The offset is forgotten, and so is every pending one of the same partition."""
 
     stored: ClassVar[bool] = True
 
@@ -92,7 +105,9 @@ class GroupDeleted:
     group_id: str
 
 
-StoredRecord: TypeAlias = OffsetCommitted | OffsetDeleted | GroupMetadata | GroupDeleted
+StoredRecord: TypeAlias = (
+    OffsetCommitted | OffsetPending | OffsetDeleted | GroupMetadata | GroupDeleted
+)
 
 
 class UnreadableRecord(Exception):
@@ -114,6 +129,8 @@ def encode(record: StoredRecord) -> tuple[bytes, bytes | None]:
     match record:
         case OffsetCommitted():
             return _offset_key(record.group_id, record.partition), _offset_value(record)
+        case OffsetPending():
+            return encode(record.committed)
         case OffsetDeleted():
             return _offset_key(record.group_id, record.partition), None
         case GroupMetadata():
