@@ -13,10 +13,18 @@ from typing import Final, assert_never
 
 from oncelog.core.decision import Decision
 from oncelog.core.groups import classic, offsets, rebalance, records
-from oncelog.core.groups.changes import Group, GroupChanged, GroupDecision, Record, Swept
+from oncelog.core.groups.changes import (
+    Group,
+    GroupChanged,
+    GroupDecision,
+    Record,
+    Swept,
+    TransactionEnded,
+)
 from oncelog.core.groups.commands import (
     Command,
     CommitOffsets,
+    CommitTxnOffsets,
     DeleteGroups,
     DeleteOffsets,
     DescribedMember,
@@ -43,8 +51,10 @@ from oncelog.core.groups.records import (
     GroupMetadata,
     OffsetCommitted,
     OffsetDeleted,
+    OffsetPending,
     StoredRecord,
 )
+from oncelog.core.markers import Marker
 from oncelog.core.types import Now
 
 #: What one call of `on_deadline` may do at most; the rest is due at once, after other requests.
@@ -58,6 +68,7 @@ class StoredState:
 
     groups: tuple[GroupMetadata, ...]
     offsets: tuple[StoredOffset, ...]
+    pending: tuple[tuple[int, StoredOffset], ...]  # with the ids of the producers
 
 
 class GroupShard:
@@ -88,6 +99,9 @@ class GroupShard:
                 return classic.leave(self._group(command.group_id), command, now, self._config)
             case CommitOffsets():
                 return offsets.commit(self._group(command.group_id), command, now, self._config)
+            case CommitTxnOffsets():
+                group = self._group(command.group_id)
+                return offsets.commit_in_txn(group, command, now, self._config)
             case FetchOffsets():
                 return Decision(reply=offsets.fetch(self._offsets, command))
             case DeleteOffsets():
@@ -177,7 +191,7 @@ class GroupShard:
             if len(tombstones) >= RECORDS_PER_SWEEP:
                 break
             group = self._groups[group_id]
-            tombstones += offsets.expired(group, self._offsets.of(group_id), now, self._config)
+            tombstones += offsets.expired(group, self._offsets, now, self._config)
         is_over = len(tombstones) < RECORDS_PER_SWEEP
         wait_ms = self._config.offsets_retention_check_interval_ms if is_over else 0
         note = OffsetsExpired(
@@ -198,8 +212,13 @@ class GroupShard:
             case OffsetCommitted():
                 assert offset is not None, f"{record} has no place in the log"
                 self._offsets.put(record, offset)
-                if record.group_id not in self._groups:
-                    self._put(ClassicGroup(group_id=record.group_id))
+                self._ensure(record.group_id)
+            case OffsetPending():
+                assert offset is not None, f"{record} has no place in the log"
+                self._offsets.put_pending(record, offset)
+                self._ensure(record.committed.group_id)
+            case TransactionEnded():
+                self._offsets.end(record)
             case OffsetDeleted():
                 self._offsets.remove(record)
             case GroupMetadata():
@@ -213,6 +232,11 @@ class GroupShard:
                 self._sweep_at_ms = record.next_at_ms
             case _:
                 assert_never(record)
+
+    def _ensure(self, group_id: str) -> None:
+        """Whoever has offsets is a group, if only to be listed, deleted and swept."""
+        if group_id not in self._groups:
+            self._put(ClassicGroup(group_id=group_id))
 
     def _put(self, group: Group) -> None:
         self._groups[group.group_id] = group
@@ -233,6 +257,19 @@ class GroupShard:
         """The record behind these bytes; None if it is of a kind we do not know."""
         return records.decode(key, value, timestamp_ms)
 
+    def decode_pending(
+        self, key: bytes, value: bytes | None, timestamp_ms: int, producer_id: int
+    ) -> StoredRecord | None:
+        """As `decode`, for a record of a transaction: a commit waits, all else counts at once."""
+        record = records.decode(key, value, timestamp_ms)
+        if isinstance(record, OffsetCommitted):
+            return OffsetPending(producer_id=producer_id, committed=record)
+        return record
+
+    def decode_marker(self, marker: Marker) -> TransactionEnded:
+        """The end of a transaction, as a record to apply."""
+        return TransactionEnded(producer_id=marker.producer_id, committed=marker.committed)
+
     def loaded(self, now: Now) -> None:
         """Replay is over: start the clocks of the members it has found."""
         for group in list(self._groups.values()):
@@ -247,9 +284,10 @@ class GroupShard:
             ),
             offsets=tuple(
                 stored
-                for _, of_group in sorted(self._offsets.all().items())
-                for _, stored in sorted(of_group.items())
+                for group_id in self._offsets.group_ids()
+                for _, stored in sorted(self._offsets.of(group_id).items())
             ),
+            pending=tuple(self._offsets.all_pending()),
         )
 
 
