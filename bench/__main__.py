@@ -101,9 +101,9 @@ def _parser(known: Mapping[str, Kind]) -> argparse.ArgumentParser:
         for name in names:
             if name not in known:
                 raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(known)}")
-        return names
+        return [name for name in known if name in names]
 
-    parser.add_argument("--quick", action="store_true", help="small counts: about a minute a mode")
+    parser.add_argument("--quick", action="store_true", help="small counts: about a minute")
     parser.add_argument(
         "--rows",
         type=rows,

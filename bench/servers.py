@@ -34,11 +34,11 @@ Start = Callable[[], AbstractContextManager[Server]]
 
 
 class Contender:
-    """One of the two: starts servers, and keeps one for those rows that share it."""
+    """One of the two: starts its server, and keeps it for all rows that follow."""
 
     def __init__(self, name: str, start: Start) -> None:
         self.name = name
-        self.fresh = start
+        self._start = start
         self._stack = ExitStack()
         self._server: Server | None = None
         self._done: set[str] = set()
@@ -47,8 +47,13 @@ class Contender:
     def server(self) -> Server:
         """The server that stays up until `close`; started when it is first asked for."""
         if self._server is None:
-            self._server = self._stack.enter_context(self.fresh())
+            self._server = self._stack.enter_context(self._start())
         return self._server
+
+    def restart(self) -> Server:
+        """A server without a past, in place of the one that there may be."""
+        self.close()
+        return self.server
 
     def once(self, name: str, act: Callable[[Server], None]) -> None:
         """Do something with the server that stays up, unless it has been done."""

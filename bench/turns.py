@@ -22,8 +22,8 @@ def measure(
 ) -> Iterator[Result]:
     """All rounds of one kind; a result for each of its rows."""
     values: dict[str, list[list[float]]] = {contender.name: [] for contender in pair}
-    warm_up = 0 if kind.starts_servers else scale.warm_up_rounds
-    for number in range(warm_up + kind.rounds(scale)):
+    warm_up, rounds = kind.rounds(scale)
+    for number in range(warm_up + rounds):
         for contender in pair if number % 2 == 0 else reversed(pair):
             wait()
             measured = list(kind.measure(contender, scale))

@@ -1,7 +1,8 @@
-"""The kinds of rows, in the order in which they are measured."""
+"""The kinds of rows. They are measured in the order of `kinds`: memory wants a server without a past."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Final
 
 from bench.servers import Contender
@@ -15,7 +16,6 @@ class Scale:
     rounds: int
     #: Rounds that do not count: Kafka's compiler wants to see the code before it is at its best.
     warm_up_rounds: int
-    #: Rounds of rows that start servers of their own, which takes Kafka seconds.
     start_rounds: int
     bulk_records: int
     ack_records: int
@@ -41,6 +41,14 @@ FULL: Final = Scale(
 )
 
 
+class Repeat(Enum):
+    """How often a kind is measured."""
+
+    WARM = auto()  # after rounds that do not count, then round after round
+    COLD = auto()  # each round starts the server anew, which takes Kafka seconds
+    ONCE = auto()  # what it looks at is gone when it has looked
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
     """Rows that one measurement gives together."""
@@ -48,12 +56,17 @@ class Kind:
     rows: Sequence[Row]
     #: One round with one contender: a value for each row, in their order.
     measure: Callable[[Contender, Scale], Sequence[float]]
-    #: Whether each round starts a server of its own.
-    starts_servers: bool = False
+    repeat: Repeat = Repeat.WARM
 
-    def rounds(self, scale: Scale) -> int:
-        """How often it is measured."""
-        return scale.start_rounds if self.starts_servers else scale.rounds
+    def rounds(self, scale: Scale) -> tuple[int, int]:
+        """How many rounds do not count, and how many do."""
+        match self.repeat:
+            case Repeat.WARM:
+                return scale.warm_up_rounds, scale.rounds
+            case Repeat.COLD:
+                return 0, scale.start_rounds
+            case Repeat.ONCE:
+                return 0, 1
 
 
 def kinds() -> Mapping[str, Kind]:

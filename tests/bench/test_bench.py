@@ -100,7 +100,7 @@ def test_contenders_take_turns_and_the_first_round_does_not_count() -> None:
     assert said[0].endswith("(warm-up)")
 
 
-def test_a_server_is_shared_until_the_contender_is_closed() -> None:
+def test_a_server_is_shared_until_it_is_started_anew() -> None:
     contender = a_contender("oncelog")
 
     first = contender.server
@@ -108,9 +108,8 @@ def test_a_server_is_shared_until_the_contender_is_closed() -> None:
     contender.once("fill", lambda server: filled.append(server.pid))
     contender.once("fill", lambda server: filled.append(server.pid))
     assert contender.server is first
-    contender.close()
 
-    assert contender.server is not first
+    assert contender.restart() is not first
     assert filled == [first.pid]
 
 
