@@ -81,6 +81,7 @@ class Proxy:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.sleep(0.01)  # the transports say goodbye to their sockets
 
     async def _cut(self) -> None:
         for writer in list(self._writers):

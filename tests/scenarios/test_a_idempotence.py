@@ -52,6 +52,7 @@ async def test_a_batch_whose_reply_was_lost_keeps_its_offset() -> None:
             proxy.cut()
             with pytest.raises(ClientError):
                 await waiting
+            await hang_up(unlucky)
 
         again = await wire.produce(batch)
 
@@ -326,6 +327,7 @@ def test_retries_are_recognised_after_a_kill(
             await wire.until_end(len(tasks))
             broker.kill()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await hang_up(wire, line)
         return sent
 
     async def after_it(sent: list[list[bytes]]) -> None:
