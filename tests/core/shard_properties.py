@@ -6,11 +6,12 @@ of a table has an answer is `check_total`'s to say.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from typing import Any, Generic, Protocol, TypeVar
 
 from oncelog.core.decision import Decision
+from oncelog.core.markers import Marker
 from oncelog.core.types import Now
 
 Command = TypeVar("Command")
@@ -26,6 +27,10 @@ class AnyShard(Protocol[Command_contra, Reply, Effect]):
     def apply(self, record: Any, *, offset: int | None) -> None: ...
     def encode(self, record: Any) -> tuple[bytes, bytes | None]: ...
     def decode(self, key: bytes, value: bytes | None, timestamp_ms: int) -> Any | None: ...
+    def decode_pending(
+        self, key: bytes, value: bytes | None, timestamp_ms: int, producer_id: int
+    ) -> Any | None: ...
+    def decode_marker(self, marker: Marker) -> Any | None: ...
     def next_deadline_ms(self) -> int | None: ...
     def on_deadline(self, now: Now) -> Decision[Any, Any, Effect]: ...
     def loaded(self, now: Now) -> None: ...
@@ -33,6 +38,16 @@ class AnyShard(Protocol[Command_contra, Reply, Effect]):
 
 
 Shard = TypeVar("Shard", bound=AnyShard[Any, Any, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """A record in the log, of a transaction if it has a producer."""
+
+    key: bytes
+    value: bytes | None
+    producer_id: int | None
+
 
 START = Now(wall_ms=1_700_000_000_000, monotonic_ms=5_000_000)
 
@@ -44,7 +59,7 @@ class Harness(Generic[Shard, Command, Reply, Effect]):
         self._make = make
         self.shard = make()
         self.now = START
-        self.log: list[tuple[bytes, bytes | None]] = []
+        self.log: list[Logged | Marker] = []
         self.effects: list[Effect] = []
         self.notes: list[object] = []
         self.shard.loaded(self.now)
@@ -79,6 +94,14 @@ class Harness(Generic[Shard, Command, Reply, Effect]):
             raise AssertionError("the deadlines never end")
         self.now = Now(end_wall_ms, end_ms)
 
+    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
+        """Append a marker and apply what it decides."""
+        marker = Marker(
+            producer_id=producer_id, producer_epoch=0, committed=committed, coordinator_epoch=0
+        )
+        self.log.append(marker)
+        self._apply(self.shard, len(self.log) - 1)
+
     def crash(self) -> None:
         """Lose the memory, keep the log."""
         lost = self.shard.stored_state()
@@ -89,16 +112,27 @@ class Harness(Generic[Shard, Command, Reply, Effect]):
     def replay(self) -> Shard:
         """A shard that has read the log."""
         shard = self._make()
-        for offset, (key, value) in enumerate(self.log):
-            record = shard.decode(key, value, self.now.wall_ms)
-            if record is not None:
-                shard.apply(record, offset=offset)
+        for offset in range(len(self.log)):
+            self._apply(shard, offset)
         return shard
 
+    def _apply(self, shard: Shard, offset: int) -> None:
+        """Let a shard take over what the log has at an offset."""
+        match self.log[offset]:
+            case Marker() as marker:
+                record = shard.decode_marker(marker)
+            case Logged(key, value, None):
+                record = shard.decode(key, value, self.now.wall_ms)
+            case Logged(key, value, int(producer_id)):
+                record = shard.decode_pending(key, value, self.now.wall_ms, producer_id)
+        if record is not None:
+            shard.apply(record, offset=offset)
+
     def _carry_out(self, decision: Decision[Any, Any, Effect]) -> None:
+        producer_id = None if decision.producer is None else decision.producer[0]
         for record in decision.records:
             if record.stored:
-                self.log.append(self.shard.encode(record))
+                self.log.append(Logged(*self.shard.encode(record), producer_id))
                 self.shard.apply(record, offset=len(self.log) - 1)
             else:
                 self.shard.apply(record, offset=None)

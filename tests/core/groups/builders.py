@@ -3,6 +3,7 @@
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
+from uuid import UUID
 
 from oncelog.core.errors import BrokerError
 from oncelog.core.groups.commands import (
@@ -11,7 +12,9 @@ from oncelog.core.groups.commands import (
     Command,
     CommitOffsets,
     CommittedOffset,
+    CommitTxnOffsets,
     DescribeGroup,
+    FetchedOffset,
     FetchOffsets,
     GroupDescription,
     GroupProtocol,
@@ -36,6 +39,7 @@ from oncelog.core.types import TopicPartition
 from tests.core.shard_properties import Harness
 
 GROUP = "orders"
+PRODUCER = 4_000
 IN = TopicPartition("in", 0)
 SESSION_MS = 10_000
 REBALANCE_MS = 60_000
@@ -281,15 +285,63 @@ class Coordinator(Harness[GroupShard, Command, Reply, Answer]):
         assert isinstance(outcome, PartitionOutcome)
         return outcome.error
 
+    def commit_in_txn(
+        self,
+        offset: int,
+        *,
+        producer_id: int = PRODUCER,
+        member_id: str = "",
+        generation_id: int | None = None,
+        instance: str | None = None,
+        partition: TopicPartition = IN,
+        metadata: str = "",
+        topic_id: UUID | None = None,
+        group_id: str = GROUP,
+    ) -> BrokerError | None:
+        reply = self.ask(
+            CommitTxnOffsets(
+                group_id=group_id,
+                producer_id=producer_id,
+                producer_epoch=0,
+                member_id=member_id,
+                group_instance_id=instance,
+                generation_id=generation_id,
+                offsets=(
+                    OffsetToCommit(
+                        partition=partition,
+                        offset=offset,
+                        leader_epoch=None,
+                        metadata=metadata,
+                        topic_id=topic_id,
+                    ),
+                ),
+            )
+        )
+        assert isinstance(reply, tuple)
+        (outcome,) = reply
+        assert isinstance(outcome, PartitionOutcome)
+        return outcome.error
+
     def committed(
         self, partition: TopicPartition = IN, *, group_id: str = GROUP
     ) -> CommittedOffset | None:
-        wanted = WantedOffsets(topic=partition.topic, partitions=(partition.partition,))
+        return self.fetched(partition, group_id=group_id).committed
+
+    def fetched(
+        self,
+        partition: TopicPartition = IN,
+        *,
+        topic_id: UUID | None = None,
+        group_id: str = GROUP,
+    ) -> FetchedOffset:
+        wanted = WantedOffsets(
+            topic=partition.topic, partitions=(partition.partition,), topic_id=topic_id
+        )
         reply = self.ask(FetchOffsets(group_id=group_id, topics=(wanted,)))
         assert isinstance(reply, tuple)
         (fetched,) = reply
-        assert not isinstance(fetched, Left)
-        return fetched.committed  # type: ignore[union-attr] # FetchOffsets answers with these
+        assert isinstance(fetched, FetchedOffset)
+        return fetched
 
     def describe(self, group_id: str = GROUP) -> GroupDescription:
         reply = self.ask(DescribeGroup(group_id=group_id))

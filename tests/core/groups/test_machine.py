@@ -9,6 +9,7 @@ from oncelog.core.groups.changes import GroupChanged
 from oncelog.core.groups.commands import (
     Command,
     CommitOffsets,
+    CommitTxnOffsets,
     DeleteGroups,
     DeleteOffsets,
     DescribeGroup,
@@ -103,6 +104,25 @@ def commands() -> list[Command]:
             offsets=(OffsetToCommit(partition=PLACE, offset=1, leader_epoch=0, metadata=""),),
         )
         for member_id, generation_id in (("", None), ("a", 3), ("a", 2), ("a", None), ("x", 3))
+    ]
+    found += [
+        CommitTxnOffsets(
+            group_id=GROUP,
+            producer_id=4_000,
+            producer_epoch=0,
+            member_id=member_id,
+            group_instance_id=instance,
+            generation_id=generation_id,
+            offsets=(OffsetToCommit(partition=PLACE, offset=1, leader_epoch=0, metadata=""),),
+        )
+        for member_id, instance, generation_id in (
+            ("", None, None),
+            ("a", None, 3),
+            ("a", None, 2),
+            ("old", "B", 3),
+            ("", "B", None),
+            ("x", None, 3),
+        )
     ]
     found += [
         FetchOffsets(group_id=GROUP, topics=None),

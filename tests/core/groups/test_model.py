@@ -4,6 +4,8 @@
 - Within a generation no partition is handed to two members, and nobody is told two things.
 - Nobody is parked for ever once time passes.
 - What was committed is what is found, before and after a crash.
+- What was committed inside a transaction is found when the transaction is, unless something was
+  committed after it; until then everyone is told that it is undecided.
 """
 
 from dataclasses import dataclass, field
@@ -30,6 +32,7 @@ CONFIG = GroupConfig(
     group_initial_rebalance_delay_ms=200, offsets_retention_check_interval_ms=10**12
 )
 CLIENTS = st.integers(0, 4)
+PRODUCERS = st.integers(7, 9)
 TOPICS = st.sampled_from([("in",), ("in", "more")])
 
 
@@ -62,7 +65,9 @@ class Groups(RuleBasedStateMachine):
         self.owners: dict[str, Client] = {}  # by member id, for ever
         self.begun: dict[int, frozenset[str]] = {}  # the clients of each generation
         self.shares: dict[int, dict[str, bytes]] = {}  # what each client of a generation was told
-        self.committed: int | None = None
+        self.commits = 0  # counts those that were accepted: the later one wins
+        self.committed: tuple[int, int] | None = None  # its number and the offset
+        self.pending: dict[int, tuple[int, int]] = {}  # the same by producer id
 
     # --- what clients do
 
@@ -153,7 +158,40 @@ class Groups(RuleBasedStateMachine):
         except BrokerError as refused:
             self._hear_refusal(client, refused)
             return
-        self.committed = offset
+        self.commits += 1
+        self.committed = (self.commits, offset)
+
+    @rule(
+        index=CLIENTS,
+        producer_id=PRODUCERS,
+        offset=st.integers(0, 1_000),
+        says_who_it_is=st.booleans(),
+    )
+    def commit_in_txn(
+        self, index: int, producer_id: int, offset: int, says_who_it_is: bool
+    ) -> None:
+        client = self.clients[index]
+        is_known = says_who_it_is and client.generation_id >= 0
+        try:
+            self.coordinator.commit_in_txn(
+                offset,
+                producer_id=producer_id,
+                member_id=client.member_id if is_known else "",
+                generation_id=client.generation_id if is_known else None,
+                instance=client.instance if is_known else None,
+            )
+        except BrokerError as refused:
+            self._hear_refusal(client, refused)
+            return
+        self.commits += 1
+        self.pending[producer_id] = (self.commits, offset)
+
+    @rule(producer_id=PRODUCERS, committed=st.booleans())
+    def end_transaction(self, producer_id: int, committed: bool) -> None:
+        self.coordinator.end_transaction(producer_id, committed=committed)
+        pending = self.pending.pop(producer_id, None)
+        if committed and pending is not None:
+            self.committed = max(pending, self.committed or pending)
 
     @rule(
         order=st.permutations(range(5)),
@@ -244,8 +282,10 @@ class Groups(RuleBasedStateMachine):
 
     @invariant()
     def what_was_committed_is_found(self) -> None:
-        found = self.coordinator.committed()
-        assert (None if found is None else found.offset) == self.committed
+        fetched = self.coordinator.fetched()
+        found = None if fetched.committed is None else fetched.committed.offset
+        assert found == (None if self.committed is None else self.committed[1])
+        assert fetched.is_stable == (not self.pending)
 
 
 TestGroups = Groups.TestCase
