@@ -8,6 +8,8 @@ from typing import Final
 #: The machine is quiet when less than this share of one processor is at work.
 QUIET_SHARE: Final = 0.25
 LOOK_S: Final = 0.25
+#: One round may not use up the patience of all.
+WAIT_LIMIT_S: Final = 5.0
 
 
 class Quiet:
@@ -22,9 +24,11 @@ class Quiet:
     def wait(self) -> None:
         """Return when the machine is quiet, or when waiting has taken too long altogether."""
         self.rounds += 1
+        waited_s = 0.0
         while busy_processors(LOOK_S) > QUIET_SHARE:
+            waited_s += LOOK_S
             self._left_s -= LOOK_S
-            if self._left_s <= 0:
+            if self._left_s <= 0 or waited_s >= WAIT_LIMIT_S:
                 self.disturbed += 1
                 return
 
