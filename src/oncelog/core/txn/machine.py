@@ -53,13 +53,15 @@ def _row(*steps: Step) -> Mapping[Input, Step]:
     return dict(zip(Input, steps, strict=True))  # strict: a row without a column does not import
 
 
+# While markers are under way whoever asks waits, even for what will be refused then: Kafka has a
+# transition pending all that time.
 # fmt: off
 NEXT: Final[Mapping[TxnState, Mapping[Input, Step]]] = {
     #                       ADD        COMMIT            ABORT            EXPEL            MARKED
     S.EMPTY:           _row(S.ONGOING, H.WRONG,          H.WRONG,         H.DONE,          H.BUG),
     S.ONGOING:         _row(S.ONGOING, S.PREPARE_COMMIT, S.PREPARE_ABORT, S.PREPARE_ABORT, H.BUG),
-    S.PREPARE_COMMIT:  _row(H.BUSY,    H.BUSY,           H.WRONG,         H.BUSY,          S.COMPLETE_COMMIT),
-    S.PREPARE_ABORT:   _row(H.BUSY,    H.WRONG,          H.BUSY,          H.BUSY,          S.COMPLETE_ABORT),
+    S.PREPARE_COMMIT:  _row(H.BUSY,    H.BUSY,           H.BUSY,          H.BUSY,          S.COMPLETE_COMMIT),
+    S.PREPARE_ABORT:   _row(H.BUSY,    H.BUSY,           H.BUSY,          H.BUSY,          S.COMPLETE_ABORT),
     S.COMPLETE_COMMIT: _row(S.ONGOING, H.DONE,           H.WRONG,         H.DONE,          H.DONE),
     S.COMPLETE_ABORT:  _row(S.ONGOING, H.WRONG,          H.DONE,          H.DONE,          H.DONE),
 }
@@ -98,7 +100,9 @@ END_V2: Final[Mapping[TxnState, Mapping[EndV2, Step]]] = {
 }
 # fmt: on
 
+#: The last transaction is over, with all its markers.
+COMPLETE: Final = frozenset({S.COMPLETE_COMMIT, S.COMPLETE_ABORT})
 #: States in which nothing is open: a transactional id may be given out anew, or expire.
-IDLE: Final = frozenset({S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT})
+IDLE: Final = COMPLETE | {S.EMPTY}
 #: The outcome is recorded and markers are under way.
 PREPARED: Final = frozenset({S.PREPARE_COMMIT, S.PREPARE_ABORT})

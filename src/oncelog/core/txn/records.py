@@ -30,6 +30,11 @@ TAG_TOPIC_IDS: Final = 10_002
 #: The feature level from which values are written in the flexible form.
 FIRST_FLEXIBLE: Final = 1
 
+MAX_STRING_BYTES: Final = (1 << 15) - 1
+
+#: Partitions with the id of their topic, where it is known.
+Partitions: TypeAlias = tuple[tuple[TopicPartition, UUID | None], ...]
+
 _FIXED: Final = struct.Struct(">hqhib")
 _TIMES: Final = struct.Struct(">qq")
 
@@ -51,8 +56,8 @@ class Txn:
     updated_at_ms: int
     #: When the first partition was added; None while nothing was.
     started_at_ms: int | None = None
-    #: The partitions of the open transaction with the id of their topic, where it is known.
-    partitions: tuple[tuple[TopicPartition, UUID | None], ...] = ()
+    #: The partitions of the open transaction, in order; all of one topic have one id.
+    partitions: Partitions = ()
     #: The epoch before the last bump that the client asked for: a repeat of that request is known.
     last_epoch: int | None = None
     previous_producer_id: int | None = None
@@ -79,6 +84,11 @@ class Forgotten:
 Record: TypeAlias = Txn | Forgotten
 
 
+def fits(transactional_id: str) -> bool:
+    """Whether a key can hold the id: flexible requests carry longer strings."""
+    return len(transactional_id.encode()) <= MAX_STRING_BYTES
+
+
 def encode_key(transactional_id: str) -> bytes:
     """The key of an id."""
     name = transactional_id.encode()
@@ -87,12 +97,15 @@ def encode_key(transactional_id: str) -> bytes:
 
 def decode_key(key: bytes) -> str | None:
     """The id, or None for a kind of key that we do not know."""
-    if len(key) < 4 or key[:2] != b"\0\0":
+    if key[:2] != b"\0\0":
         return None
-    (length,) = struct.unpack_from(">h", key, 2)
-    if length != len(key) - 4:
-        raise BadTxnRecord(f"a key of {len(key)} bytes with an id of {length}")
-    return key[4:].decode()
+    try:
+        (length,) = struct.unpack_from(">h", key, 2)
+        if length != len(key) - 4:
+            raise BadTxnRecord(f"a key of {len(key)} bytes with an id of {length}")
+        return key[4:].decode()
+    except (struct.error, UnicodeDecodeError) as error:
+        raise BadTxnRecord(f"a key of {len(key)} bytes: {error}") from error
 
 
 def encode_value(txn: Txn, *, flexible: bool) -> bytes:

@@ -9,14 +9,13 @@ sees what the first one did, and its answer waits for both.
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import ClassVar, Final, TypeAlias, assert_never
-from uuid import UUID
 
 from oncelog.core.decision import Decision
 from oncelog.core.errors import (
     ConcurrentTransactions,
     InvalidProducerIdMapping,
+    InvalidRequest,
     InvalidTransactionTimeout,
     InvalidTxnState,
     ProducerFenced,
@@ -25,14 +24,29 @@ from oncelog.core.errors import (
 from oncelog.core.markers import Marker
 from oncelog.core.records import KeyValue
 from oncelog.core.txn import records
-from oncelog.core.txn.machine import END_V2, IDLE, NEXT, PREPARED, EndV2, Hold, Input, TxnState
-from oncelog.core.txn.records import FIRST_FLEXIBLE, Forgotten, Record, Txn
+from oncelog.core.txn.machine import (
+    COMPLETE,
+    END_V2,
+    IDLE,
+    NEXT,
+    PREPARED,
+    EndV2,
+    Hold,
+    Input,
+    TxnState,
+)
+from oncelog.core.txn.records import FIRST_FLEXIBLE, Forgotten, Partitions, Record, Txn
 from oncelog.core.types import Now, TopicPartition
 
 #: The highest epoch that a client is given; one more exists only to fence and to mark.
 LAST_EPOCH: Final = 32_766
 V2: Final = 2
+#: Ids are forgotten in batches that any log takes, however long their names are (KAFKA-13099).
 EXPIRED_AT_ONCE: Final = 5_000
+EXPIRED_BYTES: Final = 500_000
+#: How many overdue transactions are named at once, and when one is named again that is still open.
+OVERDUE_AT_ONCE: Final = 1_000
+OVERDUE_AGAIN_MS: Final = 1_000
 
 
 # --- commands -------------------------------------------------------------------------------
@@ -55,7 +69,7 @@ class AddPartitions:
     transactional_id: str
     producer_id: int
     producer_epoch: int
-    partitions: tuple[tuple[TopicPartition, UUID | None], ...]
+    partitions: Partitions
     client_version: int = 0
 
 
@@ -82,11 +96,17 @@ class TimeOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marked:
-    """All markers of a prepared transaction are written."""
+    """All markers of a prepared transaction are written; the rest says which one that was.
+
+    Transactions of a V1 client share an epoch, so the start belongs to it: whoever is late must not
+    complete the next one (KAFKA-16352).
+    """
 
     transactional_id: str
     producer_id: int
     producer_epoch: int
+    #: None where the sender knows of no start: then the identity alone has to do.
+    started_at_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,7 +217,9 @@ class TxnShard:
         #: The cluster's level: it decides about aborts that no client asked for.
         self.transaction_version = transaction_version
         self._txns: dict[str, Txn] = {}
-        self._deadlines: list[tuple[int, str, int]] = []
+        #: The open transactions, by id: when they are overdue and when they began.
+        self._watched: dict[str, Watched] = {}
+        self._deadlines: list[tuple[int, str]] = []
 
     # --- looking ------------------------------------------------------------------------------------
 
@@ -217,8 +239,7 @@ class TxnShard:
     ) -> None:  # fmt: skip
         """Refuse unless this partition is part of the producer's open transaction (KIP-890)."""
         txn = self._owned(transactional_id, producer_id)
-        if producer_epoch != txn.producer_epoch:
-            raise ProducerFenced(_fenced(txn, producer_epoch))
+        _check_epoch(txn, producer_epoch)
         if txn.state in PREPARED:
             raise ConcurrentTransactions(f"{transactional_id!r} is being completed")
         if txn.state is not TxnState.ONGOING or partition not in txn.topic_partitions():
@@ -245,6 +266,7 @@ class TxnShard:
                 assert_never(command)
 
     def _owned(self, transactional_id: str, producer_id: int) -> Txn:
+        _check_name(transactional_id)
         txn = self._txns.get(transactional_id)
         if txn is None:
             raise InvalidProducerIdMapping(f"the transactional id {transactional_id!r} is unknown")
@@ -259,6 +281,7 @@ class TxnShard:
     def _init_producer_id(
         self, command: InitProducerId, now: Now
     ) -> Decision[Reply, Change, Effect]:
+        _check_name(command.transactional_id)
         if not 1 <= command.timeout_ms <= self._config.transaction_max_timeout_ms:
             raise InvalidTransactionTimeout(
                 f"a transaction timeout of {command.timeout_ms} ms; it may be 1 to "
@@ -269,26 +292,13 @@ class TxnShard:
             return _identified(_first(command, now))
         if txn.state in PREPARED:
             raise ConcurrentTransactions(f"{txn.transactional_id!r} is being completed")
-        retried = self._retried(txn, command)
+        # Before anything is fenced: a zombie may not abort its successor's work.
+        is_retry = _is_retry(txn, command)
         if txn.state is TxnState.ONGOING:
             return self._fence(txn, command, now)
-        if retried:
-            return Decision(reply=Identity(**_identity(txn)))
+        if is_retry:
+            return _answered_again(txn, command, now)
         return _identified(_next_identity(txn, command, now))
-
-    def _retried(self, txn: Txn, command: InitProducerId) -> bool:
-        """Whether the supplied identity is the one before the last bump; refuse a foreign one.
-
-        This is checked before anything is fenced: a zombie may not abort its successor's work.
-        """
-        if command.supplied is None:
-            return False
-        producer_id, epoch = command.supplied
-        if producer_id == txn.producer_id and epoch == txn.producer_epoch:
-            return False
-        if epoch == txn.last_epoch and producer_id in (txn.producer_id, txn.previous_producer_id):
-            return True
-        raise ProducerFenced(_fenced(txn, epoch))
 
     def _fence(
         self, txn: Txn, command: InitProducerId, now: Now
@@ -320,6 +330,8 @@ class TxnShard:
             last_epoch=last_epoch,
             next_producer_id=next_producer_id,
             updated_at_ms=now.wall_ms,
+            # Nobody asked for this abort, so the cluster's level says how its markers are checked.
+            client_version=self.transaction_version,
         )
 
     # --- adding partitions --------------------------------------------------------------------------
@@ -330,32 +342,32 @@ class TxnShard:
             # Before the producer id: a V2 client may already use the next one (KAFKA-18660).
             raise ConcurrentTransactions(f"{command.transactional_id!r} is being completed")
         txn = self._owned(command.transactional_id, command.producer_id)
-        if command.producer_epoch != txn.producer_epoch:
-            raise ProducerFenced(_fenced(txn, command.producer_epoch))
+        _check_epoch(txn, command.producer_epoch)
         step = NEXT[txn.state][Input.ADD]
         if isinstance(step, Hold):
             raise _refusal(step, txn)
-        present = dict(txn.partitions) if txn.state is TxnState.ONGOING else {}
-        if txn.state is TxnState.ONGOING and all(tp in present for tp, _ in command.partitions):
-            return Decision(reply=None)
-        present.update(command.partitions)
         is_new = txn.state is not TxnState.ONGOING
+        partitions = _joined(() if is_new else txn.partitions, command.partitions)
+        if not is_new and partitions == txn.partitions:
+            return Decision(reply=None)
+        started_at_ms = _start(txn, now) if is_new else txn.started_at_ms
         added = replace(
             txn,
             state=step,
-            partitions=tuple(sorted(present.items(), key=lambda item: item[0])),
-            started_at_ms=now.wall_ms if is_new else txn.started_at_ms,
+            partitions=partitions,
+            started_at_ms=started_at_ms,
             updated_at_ms=now.wall_ms,
             client_version=command.client_version,
             previous_producer_id=txn.producer_id,
-            last_epoch=None if is_new else txn.last_epoch,
+            # What has begun a transaction has got its answer: a repeat of it comes too late.
+            last_epoch=None,
             is_fenced=False,
         )
-        if not is_new:
+        if not is_new or started_at_ms is None:
             return Decision(reply=None, records=(added,))
         watched = Watched(
             transactional_id=txn.transactional_id,
-            started_at_ms=now.wall_ms,
+            started_at_ms=started_at_ms,
             deadline_ms=now.monotonic_ms + txn.timeout_ms,
         )
         return Decision(reply=None, records=(added, watched))
@@ -366,8 +378,7 @@ class TxnShard:
         if command.client_version >= V2:
             return self._end_txn_v2(command, now)
         txn = self._owned(command.transactional_id, command.producer_id)
-        if command.producer_epoch != txn.producer_epoch:
-            raise ProducerFenced(_fenced(txn, command.producer_epoch))
+        _check_epoch(txn, command.producer_epoch)
         step = NEXT[txn.state][Input.COMMIT if command.committed else Input.ABORT]
         match step:
             case Hold.DONE:
@@ -375,20 +386,23 @@ class TxnShard:
             case Hold():
                 raise _refusal(step, txn)
             case TxnState():
-                prepared = replace(txn, state=step, updated_at_ms=now.wall_ms)
+                prepared = replace(
+                    txn,
+                    state=step,
+                    updated_at_ms=now.wall_ms,
+                    # Not the version that added: the markers have no new epoch to be known by.
+                    client_version=command.client_version,
+                )
                 return _prepared(prepared, Identity(**_identity(txn)), command.committed)
 
     def _end_txn_v2(self, command: EndTxn, now: Now) -> Decision[Reply, Change, Effect]:
         txn = self._txns.get(command.transactional_id)
         if txn is not None and txn.state in PREPARED:
+            # Before the epoch: a client that has its next one must not fence itself (KAFKA-18464).
             raise ConcurrentTransactions(f"{command.transactional_id!r} is being completed")
-        is_overflow = txn is not None and _is_overflow_retry(txn, command)
-        if txn is None or (txn.producer_id != command.producer_id and not is_overflow):
+        if txn is None or not _is_overflow_retry(txn, command):
             txn = self._owned(command.transactional_id, command.producer_id)
-        step = END_V2[txn.state][_relation(txn, command, is_overflow=is_overflow)]
-        if txn.is_fenced and step is Hold.DONE:
-            # A newer instance aborted this transaction; its victim may not take the new epoch.
-            step = Hold.FENCED
+        step = END_V2[txn.state][_relation(txn, command)]
         match step:
             case Hold.DONE:
                 return Decision(reply=Identity(**_identity(txn)))
@@ -430,9 +444,8 @@ class TxnShard:
         ):
             return Decision(reply=None)  # Somebody ended it first.
         prepared = self._expelled(txn, command.fresh_producer_id, now)
-        note = TransactionTimedOut(
-            transactional_id=txn.transactional_id, after_ms=now.wall_ms - command.started_at_ms
-        )
+        after_ms = max(now.wall_ms - command.started_at_ms, 0)
+        note = TransactionTimedOut(transactional_id=txn.transactional_id, after_ms=after_ms)
         return Decision(
             reply=None,
             records=(prepared,),
@@ -442,10 +455,7 @@ class TxnShard:
 
     def _marked(self, command: Marked, now: Now) -> Decision[Reply, Change, Effect]:
         txn = self._txns.get(command.transactional_id)
-        if txn is None or (txn.producer_id, txn.producer_epoch) != (
-            command.producer_id,
-            command.producer_epoch,
-        ):
+        if txn is None or not _is_of(command, txn):
             return Decision(reply=None)  # Of an earlier transaction: it has been completed.
         step = NEXT[txn.state][Input.MARKED]
         if step is Hold.DONE:
@@ -459,38 +469,60 @@ class TxnShard:
 
     def _expire_ids(self, now: Now) -> Decision[Reply, Change, Effect]:
         limit = now.wall_ms - self._config.transactional_id_expiration_ms
-        expired = (
-            Forgotten(transactional_id=txn.transactional_id)
-            for txn in self
-            if txn.state in IDLE and txn.updated_at_ms <= limit
-        )
-        # One batch of the log at a time; whoever asks goes on until none is left.
-        idle = tuple(islice(expired, EXPIRED_AT_ONCE))
-        notes = (IdsExpired(count=len(idle)),) if idle else ()
-        return Decision(reply=len(idle), records=idle, notes=notes)
+        expired: list[Forgotten] = []
+        size_bytes = 0
+        for txn in self:
+            if txn.state not in IDLE or txn.updated_at_ms > limit:
+                continue
+            size_bytes += len(records.encode_key(txn.transactional_id))
+            if expired and (len(expired) == EXPIRED_AT_ONCE or size_bytes > EXPIRED_BYTES):
+                break  # One batch at a time; whoever asks goes on until none is left.
+            expired.append(Forgotten(transactional_id=txn.transactional_id))
+        notes = (IdsExpired(count=len(expired)),) if expired else ()
+        return Decision(reply=len(expired), records=tuple(expired), notes=notes)
 
     # --- deadlines ----------------------------------------------------------------------------------
 
     def next_deadline_ms(self) -> int | None:
         """When the first open transaction is overdue."""
-        while self._deadlines and not self._is_pending(self._deadlines[0]):
+        while self._deadlines and not self._is_pending(*self._deadlines[0]):
             heapq.heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None
 
-    def _is_pending(self, deadline: tuple[int, str, int]) -> bool:
-        txn = self._txns.get(deadline[1])
-        return (
-            txn is not None and txn.state is TxnState.ONGOING and txn.started_at_ms == deadline[2]
-        )
+    def _is_pending(self, deadline_ms: int, transactional_id: str) -> bool:
+        watched = self._watched.get(transactional_id)
+        return watched is not None and watched.deadline_ms == deadline_ms
 
     def on_deadline(self, now: Now) -> Decision[Reply, Change, Effect]:
-        """Name the transactions that are overdue; each is then timed out by a command."""
-        effects = []
-        while self._deadlines and self._deadlines[0][0] <= now.monotonic_ms:
-            deadline = heapq.heappop(self._deadlines)
-            if self._is_pending(deadline):
-                effects.append(Overdue(transactional_id=deadline[1], started_at_ms=deadline[2]))
-        return Decision(reply=None, effects=tuple(effects))
+        """Name the transactions that are overdue; each is then timed out by a command.
+
+        They stay watched: where that command fails, it is their turn again a little later.
+        """
+        overdue = [self._watched[name] for name in self._overdue(now)]
+        again_ms = now.monotonic_ms + OVERDUE_AGAIN_MS
+        return Decision(
+            reply=None,
+            records=tuple(replace(watched, deadline_ms=again_ms) for watched in overdue),
+            effects=tuple(
+                Overdue(
+                    transactional_id=watched.transactional_id, started_at_ms=watched.started_at_ms
+                )
+                for watched in overdue
+            ),
+        )
+
+    def _overdue(self, now: Now) -> list[str]:
+        # A heap's children are never due before their parent: only its top is looked at.
+        found: set[str] = set()
+        indexes = [0]
+        while indexes and len(found) < OVERDUE_AT_ONCE:
+            index = indexes.pop()
+            if index >= len(self._deadlines) or self._deadlines[index][0] > now.monotonic_ms:
+                continue
+            if self._is_pending(*self._deadlines[index]):
+                found.add(self._deadlines[index][1])
+            indexes += (2 * index + 1, 2 * index + 2)
+        return sorted(found)
 
     # --- applying and storing -----------------------------------------------------------------------
 
@@ -499,13 +531,22 @@ class TxnShard:
         match record:
             case Txn():
                 self._txns[record.transactional_id] = record
+                if record.state is not TxnState.ONGOING:
+                    self._watched.pop(record.transactional_id, None)
             case Forgotten():
                 self._txns.pop(record.transactional_id, None)
             case Watched():
-                deadline = (record.deadline_ms, record.transactional_id, record.started_at_ms)
-                heapq.heappush(self._deadlines, deadline)
+                self._watch(record)
             case _:
                 assert_never(record)
+
+    def _watch(self, watched: Watched) -> None:
+        self._watched[watched.transactional_id] = watched
+        heapq.heappush(self._deadlines, (watched.deadline_ms, watched.transactional_id))
+        if len(self._deadlines) > 2 * len(self._watched) + OVERDUE_AT_ONCE:
+            # Short transactions leave their deadlines behind; long timeouts would pile them up.
+            self._deadlines = [(each.deadline_ms, name) for name, each in self._watched.items()]
+            heapq.heapify(self._deadlines)
 
     def loaded(self, now: Now) -> tuple[WriteMarkers, ...]:
         """After a replay: watch what is open again, and carry on what was decided."""
@@ -525,6 +566,10 @@ class TxnShard:
             for txn in self
             if txn.state in PREPARED
         )
+
+    def stored_state(self) -> tuple[KeyValue, ...]:
+        """What the log says, as this shard understands it: equal before and after a replay."""
+        return tuple(self.encode(txn) for txn in self)
 
     def encode(self, record: Record) -> KeyValue:
         """A record as the log holds it."""
@@ -555,6 +600,57 @@ class TxnShard:
 
 
 # --- the steps themselves -----------------------------------------------------------------------
+
+
+def _check_name(transactional_id: str) -> None:
+    if not transactional_id:
+        raise InvalidRequest("a transactional id may not be empty")
+    if not records.fits(transactional_id):
+        raise InvalidRequest(f"a transactional id has at most {records.MAX_STRING_BYTES} bytes")
+
+
+def _check_epoch(txn: Txn, epoch: int) -> None:
+    """Older or newer, only the epoch that was given out last counts."""
+    if epoch != txn.producer_epoch or epoch > LAST_EPOCH:
+        raise ProducerFenced(_fenced(txn, epoch))
+
+
+def _is_retry(txn: Txn, command: InitProducerId) -> bool:
+    """Whether the supplied identity is the one before the last bump; refuse a foreign one."""
+    if command.supplied is None or command.supplied == (txn.producer_id, txn.producer_epoch):
+        return False
+    producer_id, epoch = command.supplied
+    is_last = epoch == txn.last_epoch and producer_id in (txn.producer_id, txn.previous_producer_id)
+    # The victim of a newer instance may not take the epoch that was raised against it.
+    if is_last and txn.state in IDLE and not txn.is_fenced:
+        return True
+    raise ProducerFenced(_fenced(txn, epoch))
+
+
+def _answered_again(txn: Txn, command: InitProducerId, now: Now) -> Decision[Reply, Change, Effect]:
+    reply = Identity(**_identity(txn))
+    if command.timeout_ms == txn.timeout_ms:
+        return Decision(reply=reply)
+    changed = replace(txn, timeout_ms=command.timeout_ms, updated_at_ms=now.wall_ms)
+    return Decision(reply=reply, records=(changed,))
+
+
+def _joined(present: Partitions, added: Partitions) -> Partitions:
+    """The partitions of both. A topic that was made anew has one id: that of now."""
+    ids = {topic_partition.topic: topic_id for topic_partition, topic_id in present}
+    ids |= {
+        place.topic: topic_id for place, topic_id in added if topic_id or place.topic not in ids
+    }
+    places = {topic_partition for topic_partition, _ in (*present, *added)}
+    return tuple(
+        (topic_partition, ids[topic_partition.topic]) for topic_partition in sorted(places)
+    )
+
+
+def _start(txn: Txn, now: Now) -> int:
+    # Later than the one before it, whatever the clock says: by its start it is told from the others
+    # of the same identity.
+    return now.wall_ms if txn.started_at_ms is None else max(now.wall_ms, txn.started_at_ms + 1)
 
 
 def _first(command: InitProducerId, now: Now) -> Txn:
@@ -611,6 +707,14 @@ def _completed(txn: Txn, now: Now) -> Txn:
     return replace(completed, producer_id=txn.next_producer_id, producer_epoch=0)
 
 
+def _is_of(command: Marked, txn: Txn) -> bool:
+    is_same_producer = (command.producer_id, command.producer_epoch) == (
+        txn.producer_id,
+        txn.producer_epoch,
+    )
+    return is_same_producer and command.started_at_ms in (None, txn.started_at_ms)
+
+
 def _prepared(txn: Txn, reply: Reply, committed: bool) -> Decision[Reply, Change, Effect]:
     markers = WriteMarkers(txn=txn, committed=committed)
     return Decision(reply=reply, records=(txn,), effects=(markers,))
@@ -625,18 +729,22 @@ def _identity(txn: Txn) -> dict[str, int]:
     return {"producer_id": txn.producer_id, "producer_epoch": txn.producer_epoch}
 
 
-def _relation(txn: Txn, command: EndTxn, *, is_overflow: bool) -> EndV2:
-    if is_overflow or command.producer_epoch == txn.producer_epoch - 1:
+def _relation(txn: Txn, command: EndTxn) -> EndV2:
+    epoch = command.producer_epoch
+    if _is_overflow_retry(txn, command) or (epoch == txn.last_epoch and txn.state in IDLE):
+        # A newer instance aborted this transaction; its victim may not take the new epoch.
+        if txn.is_fenced:
+            raise ProducerFenced(_fenced(txn, epoch))
         return EndV2.COMMIT_BEFORE if command.committed else EndV2.ABORT_BEFORE
-    if command.producer_epoch == txn.producer_epoch:
-        return EndV2.COMMIT_AT_E if command.committed else EndV2.ABORT_AT_E
-    raise ProducerFenced(_fenced(txn, command.producer_epoch))
+    _check_epoch(txn, epoch)
+    return EndV2.COMMIT_AT_E if command.committed else EndV2.ABORT_AT_E
 
 
 def _is_overflow_retry(txn: Txn, command: EndTxn) -> bool:
     return (
-        txn.state in IDLE
+        txn.state in COMPLETE
         and txn.producer_epoch == 0
+        and txn.producer_id != txn.previous_producer_id
         and command.producer_id == txn.previous_producer_id
         and command.producer_epoch == LAST_EPOCH
     )
