@@ -37,7 +37,7 @@ def handle(node: Node, request: ApiVersionsRequest, context: RequestContext) -> 
             # KAFKA-17011: older clients fail on a minimum of 0.
             if low > 0 or context.version >= 4
         ],
-        finalized_features_epoch=node.metadata.leader_epoch,
+        finalized_features_epoch=node.metadata_epoch,
         finalized_features=[
             FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
             for name, level in sorted(node.metadata.feature_levels.items())

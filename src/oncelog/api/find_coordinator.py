@@ -1,14 +1,14 @@
 """FindCoordinator (10), versions 0-6: which broker looks after a group or a transactional id.
 
 0 groups only; 1 key types, error messages; 3 flexible; 4 several keys at once (KIP-699);
-5 TRANSACTION_ABORTABLE; 6 share groups. The topic of the group offsets is made here, with the first
-group that asks.
+5 TRANSACTION_ABORTABLE; 6 share groups. The topics behind the coordinators are made here, with the
+first client that asks.
 """
 
 from typing import Final
 
 from oncelog.api.registry import RequestContext
-from oncelog.core.errors import BrokerError, CoordinatorNotAvailable, InvalidRequest
+from oncelog.core.errors import BrokerError, InvalidRequest
 from oncelog.runtime.node import Node
 from oncelog.wire.errors import error_code
 from oncelog.wire.messages.find_coordinator import (
@@ -44,10 +44,11 @@ async def handle(
 async def _find(node: Node, key: str, key_type: int) -> Coordinator:
     try:
         if key_type == TRANSACTION:
-            raise CoordinatorNotAvailable("transactions are not served yet")
-        if key_type != GROUP:
+            await node.ensure_transaction_topic()
+        elif key_type == GROUP:
+            await node.ensure_offsets_topic()
+        else:
             raise InvalidRequest(f"coordinators of type {key_type} are not known here")
-        await node.ensure_offsets_topic()
     except BrokerError as error:
         return Coordinator(
             key=key,

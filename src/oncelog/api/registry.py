@@ -23,6 +23,15 @@ class RequestContext:
     version: int
     client_id: str
     client_host: str
+    #: Counts the connections in the order in which they were accepted.
+    connection: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Deferred:
+    """A handler that acts at once could not: nothing is done yet, the next request has to wait."""
+
+    work: Awaitable[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +85,10 @@ APIS: Final[dict[int, Api]] = {
         _api(21, 0, 2),
         _api(22, 0, 5),
         _api(23, 2, 4),
+        _api(24, 0, 5),
+        _api(25, 0, 4),
+        _api(26, 0, 5),
+        _api(27, 1, 2),
         _api(32, 1, 4),
         _api(33, 0, 2),
         _api(35, 1, 5),
@@ -89,6 +102,9 @@ APIS: Final[dict[int, Api]] = {
         _api(47, 0, 0),
         _api(57, 0, 2),
         _api(60, 0, 2),
+        _api(61, 0, 0),
+        _api(65, 0, 0),
+        _api(66, 0, 2),
         _api(74, 0, 1),
         _api(75, 0, 0),
     )

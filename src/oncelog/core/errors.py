@@ -9,6 +9,10 @@ class BrokerError(Exception):
     """A request that cannot be served as asked."""
 
 
+class ConnectionSuperseded(Exception):
+    """The request came too late, on a connection that its client has given up: it ends unanswered."""
+
+
 # --- requests -------------------------------------------------------------------------------
 
 

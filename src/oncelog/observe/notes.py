@@ -94,6 +94,26 @@ class SettingIgnored:
     error: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkerRefused:
+    """A marker came too late: the transaction had ended there."""
+
+    level: ClassVar[int] = logging.WARNING
+    phrase: ClassVar[str] = "a transaction marker was refused"
+    partition: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnownedTransactionAborted:
+    """Records of a transaction that no coordinator knows, as a power cut may leave them."""
+
+    level: ClassVar[int] = logging.WARNING
+    phrase: ClassVar[str] = "aborted a transaction that nobody owns"
+    partition: str
+    producer_id: int
+
+
 def write_note(note: object) -> None:
     """Turn a note into a log line."""
     if isinstance(note, BrokerError):

@@ -270,6 +270,13 @@ class BrokerConfig:
         False,
         "Whether producers may prepare a transaction and leave its outcome open (KIP-939).",
     )
+    oncelog_transaction_busy_wait_ms: int = setting(
+        Kind.INT,
+        2_000,
+        "How long a request waits for the markers of the last transaction before it is answered "
+        "CONCURRENT_TRANSACTIONS; 0 answers at once, as Kafka does.",
+        low=0,
+    )
     transaction_partition_verification_enable: bool = setting(
         Kind.BOOLEAN,
         True,

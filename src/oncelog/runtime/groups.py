@@ -16,6 +16,7 @@ from oncelog.core.errors import (
 from oncelog.core.groups.commands import PARKED, Answer, Command, Reply
 from oncelog.core.groups.config import GroupConfig
 from oncelog.core.groups.shard import GroupShard
+from oncelog.core.markers import Marker
 from oncelog.core.types import OFFSETS_TOPIC, partition_for
 from oncelog.runtime.clock import Clock
 from oncelog.runtime.host import ShardHost
@@ -92,6 +93,13 @@ class GroupCoordinator:
             raise CoordinatorNotAvailable(f"the group {group_id!r} did not settle") from None
         finally:
             self._tickets.pop(ticket, None)
+
+    def write_marker(self, index: int, marker: Marker, *, transaction_version: int) -> int:
+        """Decide the pending offsets of a producer; returns the end of the log to wait for."""
+        host = self._hosts.get(index)
+        if host is None:
+            raise NotCoordinator(f"{OFFSETS_TOPIC}-{index} is not open here")
+        return host.write_marker(marker, transaction_version=transaction_version)
 
     async def _ask(self, host: ShardHost[Command, Reply, Answer], command: Command) -> Reply:
         try:

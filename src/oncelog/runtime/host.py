@@ -120,6 +120,11 @@ class ShardHost(Generic[Command, Reply, Effect]):
         self._arm()
         return result.last_offset + 1
 
+    @property
+    def end_offset(self) -> int:
+        """Where the shard's log ends."""
+        return self._partition.log.log_end_offset
+
     def start_timer(self) -> None:
         """Begin to watch the shard's deadlines."""
         self._arm()

@@ -19,6 +19,7 @@ from oncelog.core.groups.config import GroupConfig
 from oncelog.core.metadata import records
 from oncelog.core.metadata.records import Topic
 from oncelog.core.metadata.shard import (
+    TRANSACTION_VERSION,
     AllocateProducerIds,
     Command,
     CreateTopic,
@@ -26,11 +27,13 @@ from oncelog.core.metadata.shard import (
     Effect,
     MetadataShard,
     Reply,
+    SetFeatures,
     StartBroker,
     check_topic_name,
 )
 from oncelog.core.topic_config import TopicConfig
-from oncelog.core.types import INTERNAL_TOPICS, OFFSETS_TOPIC, TopicPartition
+from oncelog.core.txn.shard import TxnConfig, WriteMarkers
+from oncelog.core.types import INTERNAL_TOPICS, OFFSETS_TOPIC, TRANSACTION_TOPIC, TopicPartition
 from oncelog.runtime.clock import Clock
 from oncelog.runtime.config import BrokerConfig
 from oncelog.runtime.dynamic_config import in_force
@@ -40,7 +43,10 @@ from oncelog.runtime.host import ShardHost
 from oncelog.runtime.log_directory import METADATA_ID, METADATA_PARTITION, LogDirectory
 from oncelog.runtime.partition import Partition
 from oncelog.runtime.producer_ids import ProducerIdSource
+from oncelog.runtime.transactions import TransactionCoordinator
 
+#: What a new broker tells clients to use.
+NEWEST_TRANSACTIONS: Final = 2
 #: Topics are not forgotten because they are old, whatever the settings of topics say.
 METADATA_CONFIG: Final = TopicConfig(cleanup_policy=("compact",))
 
@@ -74,6 +80,18 @@ class Node:
         self.producer_ids = ProducerIdSource(self._allocate_producer_ids)
         self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots)
         self.groups = GroupCoordinator(_group_config(config), clock, note)
+        self.transactions = TransactionCoordinator(
+            TxnConfig(
+                transaction_max_timeout_ms=config.transaction_max_timeout_ms,
+                transactional_id_expiration_ms=config.transactional_id_expiration_ms,
+            ),
+            logs=logs,
+            groups=self.groups,
+            next_producer_id=self.producer_ids.next,
+            clock=clock,
+            note=note,
+            busy_wait_ms=config.oncelog_transaction_busy_wait_ms,
+        )
         self._host: ShardHost[Command, Reply, Effect] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -95,6 +113,9 @@ class Node:
         epoch = await self._host.submit(StartBroker())
         assert isinstance(epoch, int), "a start is answered with its epoch"
         self.logs.leader_epoch = epoch
+        if TRANSACTION_VERSION not in self.metadata.feature_levels:
+            await self._host.submit(SetFeatures(levels={TRANSACTION_VERSION: NEWEST_TRANSACTIONS}))
+        self._adopt_features()
         await self.logs.remove_strays(self.metadata.topics)
         for topic in self.metadata.topics.values():
             config = self.metadata.topic_config(topic)
@@ -106,10 +127,20 @@ class Node:
         self._open_coordinators()
 
     def _open_coordinators(self) -> None:
-        topic = self.metadata.topics.get(OFFSETS_TOPIC)
-        if topic is not None:
-            for index in range(topic.partition_count):
-                self.groups.open(self.logs.get(TopicPartition(OFFSETS_TOPIC, index)))
+        """Groups first: a marker for their offsets needs them."""
+        for partition in self._partitions_of(OFFSETS_TOPIC):
+            self.groups.open(partition)
+        unfinished: list[WriteMarkers] = []
+        logs = self._partitions_of(TRANSACTION_TOPIC)
+        for partition in logs:
+            unfinished += self.transactions.open(partition, partition_count=len(logs))
+        self.transactions.carry_on(tuple(unfinished))
+        self.transactions.abort_unowned()
+
+    def _partitions_of(self, name: str) -> list[Partition]:
+        topic = self.metadata.topics.get(name)
+        count = topic.partition_count if topic else 0
+        return [self.logs.get(TopicPartition(name, index)) for index in range(count)]
 
     # --- metadata ---------------------------------------------------------------------------------
 
@@ -135,7 +166,9 @@ class Node:
                 self._adopt_configs()
                 for topic in self.metadata.topics.values():
                     self._take_over(topic)
-            case records.ProducerIds() | records.BrokerStarted() | records.FeatureLevel():
+            case records.FeatureLevel():
+                self._adopt_features()
+            case records.ProducerIds() | records.BrokerStarted():
                 pass
             case _:
                 assert_never(record)
@@ -143,6 +176,17 @@ class Node:
     def _adopt_configs(self) -> None:
         self.config = in_force(self.started_with, self.metadata.broker_configs, self.note)
         self.metadata.topic_defaults = self.config.topic_defaults()
+
+    def _adopt_features(self) -> None:
+        self.transactions.set_transaction_version(
+            self.metadata.feature_levels.get(TRANSACTION_VERSION, 0)
+        )
+
+    @property
+    def metadata_epoch(self) -> int:
+        """Grows with every change of the metadata, also over restarts."""
+        assert self._host is not None, "the node is open"
+        return self._host.end_offset
 
     async def _forget_offsets(self, name: str, topic_id: UUID) -> None:
         await self.groups.submit_to_all(TopicOffsetsDeleted(topic=name, topic_id=topic_id))
@@ -158,6 +202,8 @@ class Node:
                 partition.config = config
             if topic.name == OFFSETS_TOPIC:
                 self.groups.open(partition)
+            elif topic.name == TRANSACTION_TOPIC:
+                self.transactions.open(partition, partition_count=topic.partition_count)
 
     async def _allocate_producer_ids(self) -> int:
         first = await self.change(AllocateProducerIds())
@@ -209,6 +255,8 @@ class Node:
         check_topic_name(name)
         if name == OFFSETS_TOPIC:
             return await self.ensure_offsets_topic()
+        if name == TRANSACTION_TOPIC:
+            return await self.ensure_transaction_topic()
         if name in INTERNAL_TOPICS or not self.config.auto_create_topics_enable:
             raise UnknownTopicOrPartition(f"there is no topic {name!r}")
         return await self.create_topic(name, self.config.num_partitions)
@@ -225,6 +273,19 @@ class Node:
         }
         count = self.config.offsets_topic_num_partitions
         return await self.create_topic(OFFSETS_TOPIC, count, configs, internal=True)
+
+    async def ensure_transaction_topic(self) -> Topic:
+        """The transaction log: made when the first producer looks for its coordinator."""
+        found = self.metadata.topics.get(TRANSACTION_TOPIC)
+        if found is not None:
+            return found
+        configs = {
+            "cleanup.policy": "compact",
+            "compression.type": "uncompressed",
+            "segment.bytes": str(self.config.transaction_state_log_segment_bytes),
+        }
+        count = self.config.transaction_state_log_num_partitions
+        return await self.create_topic(TRANSACTION_TOPIC, count, configs, internal=True)
 
     @property
     def offsets_partition_count(self) -> int:
@@ -275,6 +336,7 @@ class Node:
 
     async def close(self) -> None:
         """Stop in order."""
+        await self.transactions.close()
         self.groups.close()
         if self._host is not None:
             self._host.close()

@@ -13,7 +13,12 @@ from typing import NamedTuple
 from uuid import UUID
 
 from oncelog.core.batch import HEADER_BYTES, BatchHeader, check_timestamp, read_header
-from oncelog.core.errors import BrokerError, KafkaStorageError, OffsetOutOfRange
+from oncelog.core.errors import (
+    BrokerError,
+    ConnectionSuperseded,
+    KafkaStorageError,
+    OffsetOutOfRange,
+)
 from oncelog.core.log import count_expired
 from oncelog.core.markers import Marker, encode_marker
 from oncelog.core.packing import unpack
@@ -75,6 +80,8 @@ class Partition:
         #: Everything below it is on the disk: where the next recovery starts to look.
         self.recovery_point = log.log_end_offset
         self._stable_end: LogEnd | None = None
+        #: The newest connection on which a transactional producer of V1 was heard.
+        self._speakers: dict[int, tuple[int, int]] = {}
         self._offline: str | None = None
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._watchers: dict[Callable[[], None], None] = {}
@@ -144,6 +151,17 @@ class Partition:
             return False
         self.producers.check_epoch(header.producer_id, header.producer_epoch)
         return not self.producers.has_open(header.producer_id, header.producer_epoch)
+
+    def check_speaker(self, producer_id: int, producer_epoch: int, connection: int) -> None:
+        """Refuse a batch from a connection that its producer has left behind.
+
+        Before V2 a transaction's batches do not say which transaction they are for: one that was
+        held up in the network could become part of the next.
+        """
+        known = self._speakers.get(producer_id)
+        if known is not None and known[0] == producer_epoch and connection < known[1]:
+            raise ConnectionSuperseded(f"producer {producer_id} speaks on a newer connection")
+        self._speakers[producer_id] = (producer_epoch, connection)
 
     def append_from_client(
         self, batch: memoryview, header: BatchHeader, now: Now, *, starts_at_zero: bool = False

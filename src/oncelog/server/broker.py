@@ -61,6 +61,7 @@ class BrokerCore:
         self._keepers: list[asyncio.Task[None]] = []
         self._all_closed = asyncio.Event()
         self.is_open = False
+        self._connection_count = 0
 
     async def open(self) -> None:
         """Recover everything, and begin to keep house."""
@@ -80,6 +81,9 @@ class BrokerCore:
         self._keep(config.log_flush_offset_checkpoint_interval_ms, self._checkpoint)
         self._keep(config.log_retention_check_interval_ms, self._apply_retention)
         self._keep(config.producer_id_expiration_check_interval_ms, self._expire_producers)
+        self._keep(
+            config.transaction_remove_expired_transaction_cleanup_interval_ms, self._expire_ids
+        )
         self._keep(10_000, self._close_idle)
 
     async def _read_identity(self) -> None:
@@ -120,6 +124,9 @@ class BrokerCore:
     async def _expire_producers(self, now: Now) -> None:
         self.logs.expire_producers(now, self.node.config.producer_id_expiration_ms)
 
+    async def _expire_ids(self, now: Now) -> None:
+        await self.node.transactions.expire_ids()
+
     async def _close_idle(self, now: Now) -> None:
         idle_ms = self.node.config.connections_max_idle_ms
         if idle_ms < 0:
@@ -138,6 +145,8 @@ class BrokerCore:
     def _admit(self, connection: Connection) -> bool:
         if len(self.connections) >= self.node.config.max_connections:
             return False
+        self._connection_count += 1
+        connection.number = self._connection_count
         self.connections[connection] = None
         self._all_closed.clear()
         return True

@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, cast
 
 from oncelog.api.api_versions import unsupported
-from oncelog.api.registry import APIS, Api, RequestContext, handler
-from oncelog.core.errors import BrokerError, UnknownServerError
+from oncelog.api.registry import APIS, Api, Deferred, RequestContext, handler
+from oncelog.core.errors import BrokerError, ConnectionSuperseded, UnknownServerError
 from oncelog.runtime.node import Node
 from oncelog.wire.codec import Buffer, DecodeError, decode, encode_chunks, is_flexible, join_small
 from oncelog.wire.errors import error_code
@@ -71,6 +71,8 @@ class Connection(asyncio.BufferedProtocol):
         self._half: asyncio.TimerHandle | None = None
         self._is_stopping = False
         self.active_at = 0.0
+        #: Connections are counted as they are accepted.
+        self.number = 0
 
     # --- the transport's side ---------------------------------------------------------------------
 
@@ -200,7 +202,7 @@ class Connection(asyncio.BufferedProtocol):
         except (BadFrame, DecodeError) as error:
             self._drop(error)
             return
-        context = RequestContext(api.key, header.version, header.client_id, self._peer)
+        context = RequestContext(api.key, header.version, header.client_id, self._peer, self.number)
         self._call(api, header, request, context, slot)
 
     def _decode(self, header: RequestHeader, frame: Buffer) -> Any:
@@ -224,17 +226,23 @@ class Connection(asyncio.BufferedProtocol):
         except BrokerError as error:
             self._fail(header, request, slot, error)
             return
+        except ConnectionSuperseded as error:
+            self._drop(error)
+            return
         except Exception as error:  # The top of the connection: nothing gets past it.
             log.exception("request failed", extra={"fields": {"api": api.name}})
             self._fail(header, request, slot, UnknownServerError(str(error)))
             return
+        has_acted = api.acts_at_once and not isinstance(result, Deferred)
+        if isinstance(result, Deferred):
+            result = result.work
         if not inspect.isawaitable(result):
             self._fill(slot, self._reply_to(header, request, result))
             return
         task = asyncio.get_running_loop().create_task(
-            self._finish(result, header, request, slot, api)
+            self._finish(result, header, request, slot, api, has_acted=has_acted)
         )
-        if api.acts_at_once:
+        if has_acted:
             self._replies.add(task)
             task.add_done_callback(self._replies.discard)
         else:
@@ -248,17 +256,21 @@ class Connection(asyncio.BufferedProtocol):
         request: Any,
         slot: _Slot,
         api: Api,
+        *,
+        has_acted: bool,
     ) -> None:
         try:
             reply = self._reply_to(header, request, await result)
             self._fill(slot, reply)
         except BrokerError as error:
             self._fail(header, request, slot, error)
+        except ConnectionSuperseded as error:
+            self._drop(error)
         except Exception as error:  # The top of the connection: nothing gets past it.
             log.exception("request failed", extra={"fields": {"api": api.name}})
             self._fail(header, request, slot, UnknownServerError(str(error)))
         finally:
-            if not api.acts_at_once:
+            if not has_acted:
                 self._is_busy = False
                 self._task = None
         self._pump()

@@ -24,6 +24,7 @@ class ErrorCode(IntEnum):
     COORDINATOR_NOT_AVAILABLE = 15
     NOT_COORDINATOR = 16
     INVALID_TOPIC_EXCEPTION = 17
+    NOT_ENOUGH_REPLICAS = 19
     INVALID_REQUIRED_ACKS = 21
     ILLEGAL_GENERATION = 22
     INCONSISTENT_GROUP_PROTOCOL = 23
@@ -163,6 +164,47 @@ CODES: Final[dict[type[BrokerError], ErrorCode]] = {
 }
 
 
+_PRODUCE: Final = 0
+_FIND_COORDINATOR: Final = 10
+_INIT_PRODUCER_ID: Final = 22
+_ADD_PARTITIONS_TO_TXN: Final = 24
+_ADD_OFFSETS_TO_TXN: Final = 25
+_END_TXN: Final = 26
+_TXN_OFFSET_COMMIT: Final = 28
+_NEVER: Final = 1 << 15  # Produce, TxnOffsetCommit and WriteTxnMarkers never answer it
+
+#: The first version of each API whose clients understand PRODUCER_FENCED (KIP-588).
+KNOWS_PRODUCER_FENCED: Final[dict[int, int]] = {
+    _INIT_PRODUCER_ID: 4,
+    _ADD_PARTITIONS_TO_TXN: 2,
+    _ADD_OFFSETS_TO_TXN: 2,
+    _END_TXN: 2,
+}
+
+#: The first version of each API whose clients understand TRANSACTION_ABORTABLE (KIP-890).
+KNOWS_TRANSACTION_ABORTABLE: Final[dict[int, int]] = {
+    _PRODUCE: 11,
+    _FIND_COORDINATOR: 5,
+    _INIT_PRODUCER_ID: 5,
+    _ADD_PARTITIONS_TO_TXN: 5,
+    _ADD_OFFSETS_TO_TXN: 4,
+    _END_TXN: 4,
+    _TXN_OFFSET_COMMIT: 4,
+}
+
+
 def error_code(error: BrokerError) -> ErrorCode:
     """The number for an error."""
     return CODES[type(error)]
+
+
+def txn_error_code(error: BrokerError, *, api_key: int, version: int) -> ErrorCode:
+    """The number for an error of a transaction, as far as this version's clients understand it."""
+    code = error_code(error)
+    if code is ErrorCode.PRODUCER_FENCED and version < KNOWS_PRODUCER_FENCED.get(api_key, _NEVER):
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if code is ErrorCode.TRANSACTION_ABORTABLE and version < KNOWS_TRANSACTION_ABORTABLE.get(
+        api_key, _NEVER
+    ):
+        return ErrorCode.INVALID_TXN_STATE
+    return code

@@ -13,8 +13,8 @@ from oncelog.wire.codec import Buffer, DecodeError, skip_tags
 LENGTH_BYTES: Final = 4
 #: Frames up to this size are read through the shared buffer.
 SHARED_BYTES: Final = 64 << 10
-#: A large frame's memory grows by doubling from here.
-FIRST_BYTES: Final = 256 << 10
+#: A large frame's memory grows by doubling from here: what clients send by default needs no growing.
+FIRST_BYTES: Final = 1 << 20
 
 _LENGTH: Final = struct.Struct(">i")
 _HEADER: Final = struct.Struct(">hhih")

@@ -36,8 +36,11 @@ PRODUCER_ID_BLOCK: Final = 1000
 MAX_TOPIC_NAME: Final = 249
 _NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
+#: Which transaction protocol clients are told to use (KIP-890).
+TRANSACTION_VERSION: Final = "transaction.version"
+
 #: The features that we know and the levels that they may have.
-FEATURES: Final[Mapping[str, tuple[int, int]]] = {}
+FEATURES: Final[Mapping[str, tuple[int, int]]] = {TRANSACTION_VERSION: (0, 2)}
 
 
 # --- commands -------------------------------------------------------------------------------

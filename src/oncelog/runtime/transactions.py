@@ -1,0 +1,566 @@
+"""The transaction coordinator at work: one shard for each partition of `__transaction_state`.
+
+The shard decides; here its effects happen: markers are written to every partition that took part, and
+when the last of them is committed the transaction is completed. A request that meets a transaction
+whose markers are under way waits for them, for a bounded time, instead of being sent away: clients
+would sleep for longer than the markers take.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
+from uuid import UUID
+
+from oncelog.core.errors import (
+    BrokerError,
+    ConcurrentTransactions,
+    ConnectionSuperseded,
+    CoordinatorNotAvailable,
+    InvalidProducerEpoch,
+    KafkaStorageError,
+    NotCoordinator,
+    TransactionCoordinatorFenced,
+)
+from oncelog.core.markers import Marker
+from oncelog.core.txn.machine import PREPARED, TxnState
+from oncelog.core.txn.records import Txn
+from oncelog.core.txn.shard import (
+    V2,
+    AddPartitions,
+    Busy,
+    Command,
+    Completed,
+    Effect,
+    EndTxn,
+    ExpireIds,
+    Identity,
+    InitProducerId,
+    Marked,
+    Overdue,
+    ProducerIdNeeded,
+    Reply,
+    TimeOut,
+    TxnConfig,
+    TxnShard,
+    WriteMarkers,
+)
+from oncelog.core.types import OFFSETS_TOPIC, TRANSACTION_TOPIC, TopicPartition, partition_for
+from oncelog.observe import notes
+from oncelog.runtime.clock import Clock
+from oncelog.runtime.groups import GroupCoordinator
+from oncelog.runtime.host import ShardHost
+from oncelog.runtime.log_directory import LogDirectory
+from oncelog.runtime.partition import Partition
+
+T = TypeVar("T")
+TxnHost = ShardHost[Command, Reply, Effect]
+
+#: How long a marker that could not be written waits for another try: the disk may be full.
+MARKER_RETRY_S: Final = 0.2
+
+
+class TransactionCoordinator:
+    """All transactional ids of this broker."""
+
+    def __init__(
+        self,
+        config: TxnConfig,
+        *,
+        logs: LogDirectory,
+        groups: GroupCoordinator,
+        next_producer_id: Callable[[], Awaitable[int]],
+        clock: Clock,
+        note: Callable[[object], None],
+        busy_wait_ms: int,
+    ) -> None:
+        self._config = config
+        self._logs = logs
+        self._groups = groups
+        self._next_producer_id = next_producer_id
+        self._clock = clock
+        self._note = note
+        self._busy_wait_ms = busy_wait_ms
+        self._transaction_version = V2
+        #: How many partitions the ids are spread over; 0 where there is none yet.
+        self.partition_count = 0
+        self._shards: dict[int, TxnShard] = {}
+        self._hosts: dict[int, TxnHost] = {}
+        self._waiting: dict[str, list[asyncio.Future[None]]] = {}
+        #: Partitions whose markers are not committed yet, by transactional id.
+        self._unmarked: dict[str, set[TopicPartition]] = {}
+        self._speakers: dict[str, tuple[int, int, int]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # --- opening ------------------------------------------------------------------------------------
+
+    def open(self, partition: Partition, *, partition_count: int) -> tuple[WriteMarkers, ...]:
+        """Take over a partition of the log; returns what was decided and is not carried out yet."""
+        self.partition_count = partition_count
+        index = partition.topic_partition.partition
+        if index in self._hosts or partition.offline is not None:
+            return ()
+        shard = TxnShard(self._config, transaction_version=self._transaction_version)
+        host: TxnHost = ShardHost(
+            shard, partition, clock=self._clock, act=self._act, note=self._note
+        )
+        host.replay()
+        unfinished = shard.loaded(self._clock.now())
+        host.start_timer()
+        self._shards[index] = shard
+        self._hosts[index] = host
+        return unfinished
+
+    def carry_on(self, unfinished: tuple[WriteMarkers, ...]) -> None:
+        """Write the markers that were under way when the broker went down."""
+        for effect in unfinished:
+            self._act(effect)
+
+    def set_transaction_version(self, level: int) -> None:
+        """The cluster's feature level: it decides about aborts that no client asks for."""
+        self._transaction_version = level
+        for shard in self._shards.values():
+            shard.transaction_version = level
+
+    def all_transactions(self) -> list[Txn]:
+        """Every transactional id, in order."""
+        return [txn for _, shard in sorted(self._shards.items()) for txn in shard]
+
+    def find(self, transactional_id: str) -> Txn | None:
+        """The state of one id."""
+        index, _ = self._host(transactional_id)
+        return self._shards[index].get(transactional_id)
+
+    def unmarked(self, txn: Txn) -> tuple[TopicPartition, ...]:
+        """The partitions of a transaction, or those that still lack their marker."""
+        if txn.state not in PREPARED:
+            return txn.topic_partitions()
+        return tuple(sorted(self._unmarked.get(txn.transactional_id, ())))
+
+    def _host(self, transactional_id: str) -> tuple[int, TxnHost]:
+        if self.partition_count == 0:
+            raise CoordinatorNotAvailable(f"{TRANSACTION_TOPIC} does not exist yet")
+        index = partition_for(transactional_id, self.partition_count)
+        host = self._hosts.get(index)
+        if host is None:
+            raise NotCoordinator(f"{transactional_id!r} is not coordinated here")
+        return index, host
+
+    # --- requests -----------------------------------------------------------------------------------
+
+    async def init_producer_id(
+        self, transactional_id: str, timeout_ms: int, supplied: tuple[int, int] | None
+    ) -> Identity:
+        """An identity for a producer; whatever was open under its id has ended before."""
+
+        def command(fresh: int | None) -> Command:
+            return InitProducerId(
+                transactional_id=transactional_id,
+                timeout_ms=timeout_ms,
+                supplied=supplied,
+                fresh_producer_id=fresh,
+            )
+
+        reply = await self._ask(transactional_id, command)
+        assert isinstance(reply, Identity), f"InitProducerId was answered with {reply!r}"
+        return reply
+
+    async def add_partitions(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: tuple[TopicPartition, ...],
+        *,
+        client_version: int = 0,
+    ) -> None:
+        """Partitions take part in the transaction from now on."""
+        command = self._adding(
+            transactional_id, producer_id, producer_epoch, partitions, client_version
+        )
+        await self._ask(transactional_id, lambda fresh: command)
+
+    def _adding(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: tuple[TopicPartition, ...],
+        client_version: int,
+    ) -> AddPartitions:
+        return AddPartitions(
+            transactional_id=transactional_id,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            partitions=tuple((tp, self._topic_id(tp)) for tp in partitions),
+            client_version=client_version,
+        )
+
+    def _topic_id(self, topic_partition: TopicPartition) -> UUID | None:
+        partition = self._logs.find(topic_partition)
+        return partition.topic_id if partition else None
+
+    def join_now(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partition: TopicPartition,
+        *,
+        is_v2: bool,
+    ) -> asyncio.Future[None] | None:
+        """Make sure that a partition is part of the transaction, without a moment's pause.
+
+        A V2 client's partition is added, any other's must have been (KIP-890). Between this and the
+        append nothing can happen, so no guard is needed. The future says when an addition is
+        committed: the reply to the append waits for it too.
+        """
+        _, host = self._host(transactional_id)
+        if not is_v2:
+            self.verify(transactional_id, producer_id, producer_epoch, partition)
+            return None
+        command = self._adding(
+            transactional_id, producer_id, producer_epoch, (partition,), client_version=V2
+        )
+        try:
+            return host.submit_now(command)[1]
+        except KafkaStorageError as error:
+            raise NotCoordinator(str(error)) from error
+
+    def verify(
+        self, transactional_id: str, producer_id: int, producer_epoch: int,
+        partition: TopicPartition,
+    ) -> None:  # fmt: skip
+        """Refuse unless the partition is part of the open transaction."""
+        index, _ = self._host(transactional_id)
+        self._shards[index].verify(transactional_id, producer_id, producer_epoch, partition)
+
+    def is_busy(self, transactional_id: str) -> bool:
+        """Whether markers of this id are under way, and somebody would wait for them."""
+        if self._busy_wait_ms == 0 or self.partition_count == 0:
+            return False
+        txn = self.find(transactional_id)
+        return txn is not None and txn.state in PREPARED
+
+    async def wait_until_idle(self, transactional_id: str) -> None:
+        """Wait for markers that are under way, as long as patience lasts."""
+        await self.wait_completed(transactional_id, self._busy_wait_ms / 1000)
+
+    async def join(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partition: TopicPartition,
+        *,
+        is_v2: bool,
+    ) -> None:
+        """As `join_now`, waiting for markers that are under way and for the commit."""
+
+        async def attempt() -> None:
+            future = self.join_now(
+                transactional_id, producer_id, producer_epoch, partition, is_v2=is_v2
+            )
+            if future is not None:
+                await future
+
+        await self._patiently(transactional_id, attempt)
+
+    async def end_txn(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        committed: bool,
+        client_version: int,
+    ) -> Identity:
+        """Decide the transaction: when this returns, the outcome is durable."""
+        if committed:
+            await self._sync_participants(transactional_id)
+
+        def command(fresh: int | None) -> Command:
+            return EndTxn(
+                transactional_id=transactional_id,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                committed=committed,
+                client_version=client_version,
+                fresh_producer_id=fresh,
+            )
+
+        reply = await self._ask(transactional_id, command)
+        assert isinstance(reply, Identity), f"EndTxn was answered with {reply!r}"
+        return reply
+
+    async def _sync_participants(self, transactional_id: str) -> None:
+        """What was written with acks 0 or 1 must be as durable as the decision to commit it."""
+        txn = self.find(transactional_id)
+        for topic_partition in txn.topic_partitions() if txn else ():
+            partition = self._logs.find(topic_partition)
+            if partition is not None:
+                await partition.wait_committed(partition.log.log_end_offset)
+
+    async def expire_ids(self) -> None:
+        """Forget ids that have been idle for too long, a batch at a time."""
+        for _, host in sorted(self._hosts.items()):
+            while await host.submit(ExpireIds()):
+                pass
+        for name in list(self._speakers):
+            if self.find(name) is None:
+                del self._speakers[name]
+
+    def check_speaker(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, connection: int
+    ) -> None:
+        """Refuse a request from a connection that its producer has left behind (KAFKA-17754).
+
+        Before V2 a request does not say which transaction it is for. But a producer asks its
+        coordinator over one connection, and opens another only when it has given the first one up:
+        what still arrives on that one was meant for an earlier moment.
+        """
+        known = self._speakers.get(transactional_id)
+        if known is not None and known[:2] == (producer_id, producer_epoch):
+            if connection < known[2]:
+                raise ConnectionSuperseded(f"{transactional_id!r} speaks on a newer connection")
+        self._speakers[transactional_id] = (producer_id, producer_epoch, connection)
+
+    # --- patience -----------------------------------------------------------------------------------
+
+    async def _ask(self, transactional_id: str, command: Callable[[int | None], Command]) -> Reply:
+        _, host = self._host(transactional_id)
+        fresh: int | None = None
+
+        async def attempt() -> Reply:
+            nonlocal fresh
+            while True:
+                try:
+                    return await host.submit(command(fresh))
+                except ProducerIdNeeded:
+                    fresh = await self._next_producer_id()
+                except KafkaStorageError as error:
+                    raise NotCoordinator(str(error)) from error
+
+        return await self._patiently(transactional_id, attempt)
+
+    async def _patiently(self, transactional_id: str, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Try until the transaction is no longer being completed, or the patience is used up."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._busy_wait_ms / 1000
+        while True:
+            try:
+                reply = await attempt()
+                if not isinstance(reply, Busy):
+                    return reply
+                busy = ConcurrentTransactions(f"{transactional_id!r} is being aborted")
+            except ConcurrentTransactions as error:
+                busy = error
+            left_s = deadline - loop.time()
+            if left_s <= 0 or not await self.wait_completed(transactional_id, left_s):
+                raise busy
+
+    async def wait_completed(self, transactional_id: str, within_s: float) -> bool:
+        """Wait until no markers are under way; False where they take longer."""
+        txn = self.find(transactional_id)
+        if txn is None or txn.state not in PREPARED:
+            return True
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(transactional_id, []).append(future)
+        done, _ = await asyncio.wait([future], timeout=within_s)
+        return bool(done)
+
+    # --- effects ------------------------------------------------------------------------------------
+
+    def _act(self, effect: Effect) -> None:
+        match effect:
+            case WriteMarkers():
+                self._write_markers(effect)
+            case Completed():
+                for future in self._waiting.pop(effect.transactional_id, ()):
+                    if not future.done():
+                        future.set_result(None)
+            case Overdue():
+                self._start(self._time_out(effect))
+
+    def _start(self, work: Any) -> None:
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _time_out(self, overdue: Overdue) -> None:
+        def command(fresh: int | None) -> Command:
+            return TimeOut(
+                transactional_id=overdue.transactional_id,
+                started_at_ms=overdue.started_at_ms,
+                fresh_producer_id=fresh,
+            )
+
+        try:
+            await self._ask(overdue.transactional_id, command)
+        except BrokerError as error:
+            self._note(error)
+
+    # --- markers ------------------------------------------------------------------------------------
+
+    def _write_markers(self, effect: WriteMarkers) -> None:
+        """Second phase. Where nothing has to be waited for, the transaction is completed at once."""
+        txn = effect.txn
+        self._unmarked[txn.transactional_id] = set(txn.topic_partitions())
+        commits: list[asyncio.Future[None]] = []
+        failed = self._try_markers(effect, txn.partitions, commits)
+        if failed or commits:
+            self._start(self._finish_markers(effect, failed, commits))
+        else:
+            self._complete(txn)
+
+    def _try_markers(
+        self,
+        effect: WriteMarkers,
+        partitions: tuple[tuple[TopicPartition, UUID | None], ...],
+        commits: list[asyncio.Future[None]],
+    ) -> tuple[tuple[TopicPartition, UUID | None], ...]:
+        """Write markers to partitions; returns those where it has to be tried again."""
+        failed = []
+        for topic_partition, topic_id in partitions:
+            try:
+                future = self._write_marker(effect, topic_partition, topic_id)
+            except (KafkaStorageError, NotCoordinator):
+                failed.append((topic_partition, topic_id))
+                continue
+            if future is None:
+                self._mark_done(effect.txn, topic_partition)
+            else:
+                commits.append(future)
+                future.add_done_callback(self._marking_done(effect.txn, topic_partition))
+        return tuple(failed)
+
+    def _marking_done(
+        self, txn: Txn, topic_partition: TopicPartition
+    ) -> Callable[[asyncio.Future[None]], None]:
+        return lambda done: self._mark_done(txn, topic_partition)
+
+    def _mark_done(self, txn: Txn, topic_partition: TopicPartition) -> None:
+        self._unmarked.get(txn.transactional_id, set()).discard(topic_partition)
+
+    def _write_marker(
+        self, effect: WriteMarkers, topic_partition: TopicPartition, topic_id: UUID | None
+    ) -> asyncio.Future[None] | None:
+        partition = self._logs.find(topic_partition)
+        if partition is None or (topic_id is not None and partition.topic_id != topic_id):
+            return None  # The topic is gone, or another one has its name: nothing to decide there.
+        txn = effect.txn
+        marker = Marker(
+            producer_id=txn.producer_id,
+            producer_epoch=txn.producer_epoch,
+            committed=effect.committed,
+            coordinator_epoch=partition.leader_epoch,
+        )
+        try:
+            return self.mark(partition, marker, transaction_version=txn.client_version)
+        except (InvalidProducerEpoch, TransactionCoordinatorFenced) as error:
+            # Somebody with a higher epoch has ended it there already.
+            self._note(notes.MarkerRefused(partition=str(topic_partition), reason=str(error)))
+            return None
+
+    def mark(
+        self, partition: Partition, marker: Marker, *, transaction_version: int
+    ) -> asyncio.Future[None] | None:
+        """Write one marker; for group offsets it also decides what is pending."""
+        if partition.topic_partition.topic == OFFSETS_TOPIC:
+            index = partition.topic_partition.partition
+            end_offset = self._groups.write_marker(
+                index, marker, transaction_version=transaction_version
+            )
+        else:
+            now = self._clock.now()
+            result = partition.append_marker(marker, now, transaction_version)
+            end_offset = result.last_offset + 1
+        return partition.committed(end_offset)
+
+    async def _finish_markers(
+        self,
+        effect: WriteMarkers,
+        failed: tuple[tuple[TopicPartition, UUID | None], ...],
+        commits: list[asyncio.Future[None]],
+    ) -> None:
+        """Wait for the markers, and try again where one could not be written."""
+        while True:
+            if commits:
+                await asyncio.wait(commits)
+            if any(done.exception() is not None for done in commits):
+                return  # A log went offline: after a restart the markers are written again.
+            if not failed:
+                break
+            await asyncio.sleep(MARKER_RETRY_S)
+            commits = []
+            failed = self._try_markers(effect, failed, commits)
+        self._complete(effect.txn)
+
+    def _complete(self, txn: Txn) -> None:
+        command = Marked(
+            transactional_id=txn.transactional_id,
+            producer_id=txn.producer_id,
+            producer_epoch=txn.producer_epoch,
+        )
+        self._unmarked.pop(txn.transactional_id, None)
+        try:
+            self._host(txn.transactional_id)[1].submit_now(command)
+        except BrokerError as error:
+            self._note(error)
+            self._start(self._complete_later(txn))
+
+    async def _complete_later(self, txn: Txn) -> None:
+        await asyncio.sleep(MARKER_RETRY_S)
+        self._complete(txn)
+
+    # --- what nobody owns ---------------------------------------------------------------------------
+
+    def abort_unowned(self) -> None:
+        """Close open transactions that no coordinator entry explains.
+
+        A power cut may keep a producer's records and lose the entry that was written beside them.
+        Nothing of that was acknowledged, and left open it would hold up every reader.
+        """
+        owners = {
+            txn.producer_id: txn
+            for txn in self.all_transactions()
+            if txn.state is TxnState.ONGOING or txn.state in PREPARED
+        }
+        for partition in self._logs:
+            for producer_id in sorted(partition.producers.stability.open_transactions()):
+                owner = owners.get(producer_id)
+                if owner is None or partition.topic_partition not in owner.topic_partitions():
+                    self._abort_unowned(partition, producer_id)
+
+    def _abort_unowned(self, partition: Partition, producer_id: int) -> None:
+        producer = partition.producers.get(producer_id)
+        if producer is None or partition.offline is not None:
+            return
+        marker = Marker(
+            producer_id=producer_id,
+            producer_epoch=producer.producer_epoch,
+            committed=False,
+            coordinator_epoch=max(producer.coordinator_epoch, partition.leader_epoch),
+        )
+        try:
+            self.mark(partition, marker, transaction_version=0)
+        except BrokerError as error:
+            self._note(error)
+            return
+        self._note(
+            notes.UnownedTransactionAborted(
+                partition=str(partition.topic_partition), producer_id=producer_id
+            )
+        )
+
+    async def close(self) -> None:
+        """Stop the timers and send everybody who waits away."""
+        for host in self._hosts.values():
+            host.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for futures in self._waiting.values():
+            for future in futures:
+                if not future.done():
+                    future.cancel()
+        self._waiting = {}
