@@ -190,8 +190,11 @@ class Wire:
 
     async def until_end(self, end_offset: int) -> None:
         """Wait until so many records can be read."""
-        data = await self.fetch(end_offset - 1, max_wait_ms=10_000)
-        assert data.high_watermark >= end_offset, data
+        reached = 0
+        while reached < end_offset:
+            data = await self.fetch(reached, max_wait_ms=10_000)
+            assert data.high_watermark > reached, data
+            reached = data.high_watermark
 
     async def records(self, topic: str = TOPIC, partition: int = 0) -> list[Record]:
         """All records of a partition, from its start to its high watermark."""
