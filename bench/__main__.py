@@ -25,7 +25,7 @@ EXAMPLE: Final = """\
 example:
   python -m bench --quick --rows produce,consume --mode os --json bench.json
 
-A ratio is ours divided by Kafka's, of the medians of all rounds. With --mode sync both sync every
+A ratio is ours divided by Kafka's, the median of all rounds. With --mode sync both sync every
 batch before they acknowledge it; with --mode os both leave that to the operating system."""
 
 

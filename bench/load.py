@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from bench.servers import PARTITIONS, Server
 
@@ -77,6 +78,12 @@ def produce(client: Producer, topic: str, count: int) -> float:
     if left:
         raise LoadFailed(f"{topic}: {left} of {sent} records are not acknowledged")
     return sent * RECORD_BYTES / (time.monotonic() - began)
+
+
+def delete_topic(server: Server, topic: str) -> None:
+    """Remove what a round has written: the next one should find the page cache as this one did."""
+    client = AdminClient({"bootstrap.servers": server.bootstrap_servers, "log_level": 0})
+    client.delete_topics([topic])[topic].result(LIMIT_S)
 
 
 def consume(server: Server, topic: str, count: int) -> float:

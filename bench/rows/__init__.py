@@ -33,7 +33,7 @@ QUICK: Final = Scale(
 )
 FULL: Final = Scale(
     rounds=7,
-    warm_up_rounds=3,
+    warm_up_rounds=6,
     start_rounds=3,
     bulk_records=120_000,
     ack_records=2_000,

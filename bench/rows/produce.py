@@ -1,8 +1,9 @@
 """How fast records go in: idempotent, acks=all, 1 KiB each, 4 partitions, batches of 256 KiB."""
 
+import time
 from collections.abc import Sequence
 
-from bench.load import bulk_producer, produce, send_one
+from bench.load import bulk_producer, delete_topic, produce, send_one
 from bench.rows import Kind, Scale
 from bench.servers import Contender
 from bench.table import Row, Target
@@ -13,14 +14,16 @@ ROW = Row(
     target=Target(ratio_at_least=1.5),
     more_is_better=True,
 )
-TOPIC = "produce"
 
 
 def measure(contender: Contender, scale: Scale) -> Sequence[float]:
-    """Fill a topic."""
+    """Fill a topic, and delete it again."""
+    topic = f"produce-{time.monotonic_ns()}"
     client = bulk_producer(contender.server)
-    send_one(client, TOPIC, b"hello")
-    return [produce(client, TOPIC, scale.bulk_records) / 1e6]
+    send_one(client, topic, b"hello")
+    rate = produce(client, topic, scale.bulk_records) / 1e6
+    delete_topic(contender.server, topic)
+    return [rate]
 
 
 KIND = Kind(rows=[ROW], measure=measure)
