@@ -19,18 +19,14 @@ from oncelog.core.errors import (
     CoordinatorNotAvailable,
     GroupIdNotFound,
     IllegalGeneration,
-    InvalidProducerEpoch,
-    InvalidTxnState,
     KafkaStorageError,
     NotCoordinator,
-    ProducerFenced,
-    TransactionAbortable,
 )
 from oncelog.core.groups.commands import CommitTxnOffsets, OffsetToCommit, PartitionOutcome
 from oncelog.core.groups.offsets import check_txn_group_id
 from oncelog.core.types import OFFSETS_TOPIC, TopicPartition, partition_for
 from oncelog.runtime.node import Node
-from oncelog.wire.errors import ErrorCode, error_code
+from oncelog.wire.errors import ErrorCode, error_code, txn_error_code
 from oncelog.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
@@ -39,7 +35,6 @@ from oncelog.wire.messages.txn_offset_commit import (
 )
 
 FIRST_WITH_LOADING: Final = 2
-FIRST_WITH_ABORTABLE: Final = 4
 FIRST_V2: Final = 5
 
 #: The place of a topic in the request, and a partition of it.
@@ -52,7 +47,7 @@ async def handle(
     """Write down what can be; each partition has an answer of its own."""
     codes, offsets = _sort_out(node, request)
     if offsets:
-        codes |= await _commit(node, request, tuple(offsets), context.version)
+        codes |= await _commit(node, request, tuple(offsets), context)
     return TxnOffsetCommitResponse(
         topics=[
             TxnOffsetCommitResponseTopic(
@@ -95,11 +90,11 @@ def _sort_out(
 
 
 async def _commit(
-    node: Node, request: TxnOffsetCommitRequest, keys: tuple[Key, ...], version: int
+    node: Node, request: TxnOffsetCommitRequest, keys: tuple[Key, ...], context: RequestContext
 ) -> dict[Key, int]:
     try:
         check_txn_group_id(request.group_id)
-        added = await _join(node, request, is_v2=version >= FIRST_V2)
+        added = await _join(node, request, context)
         # From here until the group decides nothing may be awaited (KAFKA-15784): the transaction is
         # open, the topics are there and the member is in its generation at one and the same moment.
         codes, offsets = _sort_out(node, request)
@@ -112,28 +107,36 @@ async def _commit(
             if added is not None:
                 await added
     except BrokerError as error:
-        return dict.fromkeys(keys, error_code(_as_understood(error, version)))
+        return dict.fromkeys(keys, _code(error, context))
     for key, outcome in zip(offsets, outcomes, strict=True):
         codes[key] = ErrorCode.NONE if outcome.error is None else error_code(outcome.error)
     return codes
 
 
 async def _join(
-    node: Node, request: TxnOffsetCommitRequest, *, is_v2: bool
+    node: Node, request: TxnOffsetCommitRequest, context: RequestContext
 ) -> asyncio.Future[None] | None:
     """Make sure that the group's partition is part of the open transaction when this returns."""
     count = node.offsets_partition_count
     if count == 0:
         raise CoordinatorNotAvailable(f"{OFFSETS_TOPIC} does not exist yet")
+    partition = node.partition(OFFSETS_TOPIC, partition_for(request.group_id, count))
+    partition.producers.check_epoch(request.producer_id, request.producer_epoch)
+    is_v2 = context.version >= FIRST_V2
+    if not is_v2:
+        # Offsets that were held up in the network must not become part of the next transaction.
+        partition.check_speaker(request.producer_id, request.producer_epoch, context.connection)
+        if not node.config.transaction_partition_verification_enable:
+            return None
     producer = (request.transactional_id, request.producer_id, request.producer_epoch)
-    partition = TopicPartition(OFFSETS_TOPIC, partition_for(request.group_id, count))
+    place = partition.topic_partition
     try:
-        return node.transactions.join_now(*producer, partition, is_v2=is_v2)
+        return node.transactions.join_now(*producer, place, is_v2=is_v2)
     except ConcurrentTransactions:
         # The markers of the last transaction are under way. After the wait anything may have
         # happened to this one, so it is asked for once more.
-        await node.transactions.join(*producer, partition, is_v2=is_v2)
-        return node.transactions.join_now(*producer, partition, is_v2=is_v2)
+        await node.transactions.join(*producer, place, is_v2=is_v2)
+        return node.transactions.join_now(*producer, place, is_v2=is_v2)
 
 
 def _command(
@@ -150,18 +153,15 @@ def _command(
     )
 
 
-def _as_understood(error: BrokerError, version: int) -> BrokerError:
-    """The same in the words of this API; others would end the producer, or mean something else."""
+def _code(error: BrokerError, context: RequestContext) -> ErrorCode:
+    """What this version's clients understand: a code that they do not expect ends the producer."""
     match error:
-        case ProducerFenced():
-            return InvalidProducerEpoch(str(error))
-        case TransactionAbortable() if version < FIRST_WITH_ABORTABLE:
-            return InvalidTxnState(str(error))
-        case CoordinatorLoadInProgress() if version < FIRST_WITH_LOADING:
-            return CoordinatorNotAvailable(str(error))
+        case CoordinatorLoadInProgress() if context.version < FIRST_WITH_LOADING:
+            error = CoordinatorNotAvailable(str(error))
         case GroupIdNotFound():
-            return IllegalGeneration(str(error))
+            error = IllegalGeneration(str(error))
         case KafkaStorageError():
-            return NotCoordinator(str(error))
+            error = NotCoordinator(str(error))
         case _:
-            return error
+            pass
+    return txn_error_code(error, api_key=context.api_key, version=context.version)
