@@ -5,10 +5,14 @@ know. Tests assert on notes, not on text.
 """
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import ClassVar
+from types import MappingProxyType
+from typing import ClassVar, Final
 
 from oncelog.core.errors import BrokerError
+from oncelog.core.groups.commands import GroupRebalanced, MemberExpired, OffsetsExpired
+from oncelog.core.txn.shard import IdsExpired, TransactionFenced, TransactionTimedOut
 
 log = logging.getLogger("oncelog")
 
@@ -114,12 +118,28 @@ class UnownedTransactionAborted:
     producer_id: int
 
 
-def write_note(note: object) -> None:
-    """Turn a note into a log line."""
+#: Notes of the core, which knows nothing of logs: their levels and phrases.
+OF_THE_CORE: Final[Mapping[type, tuple[int, str]]] = {
+    TransactionTimedOut: (logging.WARNING, "a transaction timed out and was aborted"),
+    TransactionFenced: (logging.INFO, "a newer producer fenced an open transaction"),
+    IdsExpired: (logging.INFO, "forgot idle transactional ids"),
+    GroupRebalanced: (logging.INFO, "a group was rebalanced"),
+    MemberExpired: (logging.WARNING, "a member of a group went silent"),
+    OffsetsExpired: (logging.INFO, "dropped old offsets of groups"),
+}
+
+
+def write_note(note: object, more: Mapping[str, object] = MappingProxyType({})) -> None:
+    """Turn a note into a log line; `more` is what the shell knows beside it."""
     if isinstance(note, BrokerError):
         log.warning("a shard could not act", extra={"fields": {"error": str(note)}})
         return
     values = {f.name: getattr(note, f.name) for f in fields(note)}  # type: ignore[arg-type] # notes are dataclasses
-    level = getattr(note, "level", logging.INFO)
-    phrase = getattr(note, "phrase", type(note).__name__)
-    log.log(level, phrase, extra={"fields": values})
+    level, phrase = line_of(type(note))
+    log.log(level, phrase, extra={"fields": {**values, **more}})
+
+
+def line_of(kind: type) -> tuple[int, str]:
+    """The level and the phrase of a kind of note."""
+    found = OF_THE_CORE.get(kind)
+    return found if found is not None else (kind.level, kind.phrase)  # type: ignore[attr-defined] # ours have both
