@@ -508,6 +508,7 @@ def test_a_group_with_only_pending_offsets_survives_the_sweep(crashes: bool) -> 
     coordinator.advance(ms=RETENTION_MS + 2 * SWEEP_MS)
     if crashes:
         coordinator.crash()
+    assert coordinator.describe().state == "Empty"
     coordinator.end_transaction(PRODUCER, committed=True)
 
     assert visible(coordinator) == 7
