@@ -199,7 +199,6 @@ class Coordinator(Harness[TxnShard, Command, Reply, Effect]):
         assert found is not None, f"{name!r} is not known"
         return found
 
-    @property
     def state(self) -> TxnState:
         return self.txn().state
 

@@ -188,7 +188,7 @@ def test_adding_a_partition(state: TxnState, version: int) -> None:
 
     assert code == (BUSY if state in PREPARED else OK)
     if code == OK:
-        assert coordinator.state is S.ONGOING
+        assert coordinator.state() is S.ONGOING
         known = (P0, P1) if state is S.ONGOING else (P1,)
         assert coordinator.txn().topic_partitions() == known
 
