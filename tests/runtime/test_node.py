@@ -77,22 +77,3 @@ def test_a_new_topic_inherits_no_offsets_from_a_deleted_one_of_its_name(tmp_path
             return partition.offline, partition.log_start_offset, partition.high_watermark
 
     assert asyncio.run(run()) == (None, 0, 2)
-
-
-def test_a_topic_that_could_not_be_deleted_keeps_its_checkpoint(tmp_path: Path) -> None:
-    async def run() -> int:
-        async with a_core(tmp_path / "data") as core:
-            node = core.node
-            await node.create_topic("a", 1)
-            await produce(node, "a", 5)
-            topic = node.metadata.topic("a")
-            node.partition("a", 0).delete_records(3)
-            await core.logs.forget(["a"])
-            core.logs.remember(["a"])
-            await core.logs.checkpoint()
-            assert node.metadata.topics == {"a": topic}
-            shutil.copytree(tmp_path / "data", tmp_path / "crashed")
-        async with a_core(tmp_path / "crashed") as core:
-            return core.node.partition("a", 0).log_start_offset
-
-    assert asyncio.run(run()) == 3

@@ -72,6 +72,10 @@ class FragileDisk(SimDisk):
             self._survivor = super().crash()
             raise OSError(errno.EIO, "the power is gone")
 
+    def cut_after(self, steps: int) -> None:
+        """Let so many more steps happen."""
+        self._left = steps
+
     @property
     def is_cut(self) -> bool:
         """Whether the power went."""

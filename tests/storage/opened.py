@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -114,3 +116,11 @@ def offsets_of(partition: Partition) -> list[int]:
 def simulated(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run a coroutine in virtual time: a sync takes no time at all."""
     return run(lambda loop: main())
+
+
+def steps_of(attempt: Callable[[int], Coroutine[Any, Any, bool]]) -> int:
+    """Cut the power after each step in turn, until none is left (K12); how many there were."""
+    for last_step in count(1):
+        if not simulated(partial(attempt, last_step)):
+            return last_step
+    raise AssertionError("counting does not end")

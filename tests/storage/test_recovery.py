@@ -2,13 +2,11 @@
 
 import asyncio
 import shutil
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from itertools import count
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 
@@ -30,6 +28,7 @@ from tests.storage.opened import (
     simulated,
     small_segments,
     state_of,
+    steps_of,
 )
 
 LOG = "t-0/00000000000000000000.log"
@@ -421,14 +420,6 @@ def test_producers_outlive_the_deletion_of_all_their_records(clean: bool) -> Non
 
 
 # --- crashes --------------------------------------------------------------------------------
-
-
-def steps_of(attempt: Callable[[int], Coroutine[Any, Any, bool]]) -> int:
-    """Cut the power after each step in turn, until none is left (K12); how many there were."""
-    for last_step in count(1):
-        if not simulated(partial(attempt, last_step)):
-            return last_step
-    raise AssertionError("counting does not end")
 
 
 async def write_all(opened: Opened, acknowledged: list[int], *, first: int, batches: int) -> None:

@@ -142,6 +142,10 @@ class ShardHost(Generic[Command, Reply, Effect]):
         await self._partition.wait_committed(end_offset)
         return decision.reply
 
+    async def settle(self) -> None:
+        """Wait until all that was decided is committed, and its effects have begun."""
+        await self._partition.wait_committed(self._partition.log.log_end_offset)
+
     def _carry_out(self, decision: Decision[Any, Any, Effect]) -> int:
         """Append and apply; the effects follow by themselves, even if the client hangs up."""
         stored = [record for record in decision.records if record.stored]

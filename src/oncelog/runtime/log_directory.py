@@ -7,7 +7,7 @@ one that belongs to an earlier topic of the same name is never taken for the new
 
 import asyncio
 import base64
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 from uuid import UUID
 
@@ -65,8 +65,6 @@ class LogDirectory:
         self._clean = False
         self._stored_checkpoints: tuple[bytes, bytes] = (b"", b"")
         self._checkpointing = asyncio.Lock()
-        #: Topics that are about to be deleted: no checkpoint speaks of them any more.
-        self._leaving: set[str] = set()
 
     # --- looking ----------------------------------------------------------------------------------
 
@@ -192,30 +190,23 @@ class LogDirectory:
 
     # --- deleting ---------------------------------------------------------------------------------
 
-    async def forget(self, names: Iterable[str]) -> None:
-        """Take topics out of the checkpoints, before they are deleted.
+    async def forget_deleted(self) -> None:
+        """Take deleted topics out of the checkpoints, before one of their names is used again.
 
         A checkpoint knows a topic by its name. A new one of the same name would inherit where the
-        old one began and how far it was synced, and be taken for damaged after a crash.
+        old one began and how far it was synced, and be taken for damaged after a crash. Before the
+        deletion is committed would be too early: a topic that stays must keep its log start.
         """
-        names = set(names)
-        if names:
-            self._leaving |= names
+        stored = {**self._recovery_points, **self._log_starts}
+        if any(topic_partition not in self._partitions for topic_partition in stored):
             await self._write_checkpoints()
-
-    def remember(self, names: Iterable[str]) -> None:
-        """These topics stay after all."""
-        self._leaving.difference_update(names)
 
     def remove_topic(self, name: str, topic_id: UUID) -> None:
         """Stop serving a topic and delete its directories."""
-        self._leaving.discard(name)
         error = UnknownTopicOrPartition(f"the topic {name} was deleted")
         for topic_partition in [tp for tp in self._partitions if tp.topic == name]:
             partition = self._partitions.pop(topic_partition)
             partition.close(error)
-            self._recovery_points.pop(topic_partition, None)
-            self._log_starts.pop(topic_partition, None)
             directory = str(topic_partition)
             if self.disk.list(directory):
                 renamed = f"{directory}.{topic_id.hex}{_DELETED}"
@@ -238,7 +229,8 @@ class LogDirectory:
             await self._write_checkpoints_now()
 
     async def _write_checkpoints_now(self) -> None:
-        points, starts = dict(self._recovery_points), dict(self._log_starts)
+        points = self._of_partitions_here(self._recovery_points)
+        starts = self._of_partitions_here(self._log_starts)
         for partition in self:
             if partition.offline is not None:
                 continue
@@ -246,23 +238,22 @@ class LogDirectory:
             points[topic_partition] = partition.recovery_point
             # With `flush=os` a log may be deleted up to an end that a power cut takes back.
             starts[topic_partition] = min(partition.log_start_offset, partition.recovery_point)
-        self._recovery_points, self._log_starts = points, starts
-        texts = (self._checkpoint_of(points), self._checkpoint_of(starts))
+        texts = (
+            encode_checkpoint({tp: o for tp, o in points.items() if o > 0}),
+            encode_checkpoint({tp: o for tp, o in starts.items() if o > 0}),
+        )
         for name, text, stored in zip(
             (RECOVERY_POINTS, LOG_STARTS), texts, self._stored_checkpoints, strict=True
         ):
             if text != stored:
                 await self.disk.write_file(name, text)
         self._stored_checkpoints = texts
+        self._recovery_points, self._log_starts = points, starts
 
-    def _checkpoint_of(self, offsets: dict[TopicPartition, int]) -> bytes:
-        return encode_checkpoint(
-            {
-                topic_partition: offset
-                for topic_partition, offset in offsets.items()
-                if offset > 0 and topic_partition.topic not in self._leaving
-            }
-        )
+    def _of_partitions_here(
+        self, offsets: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        return {tp: offset for tp, offset in offsets.items() if tp in self._partitions}
 
     async def apply_retention(self, now: Now) -> None:
         """Drop old segments: first the new log start is stored, then the files go."""

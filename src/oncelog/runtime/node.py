@@ -34,6 +34,7 @@ from oncelog.core.metadata.shard import (
 from oncelog.core.topic_config import TopicConfig
 from oncelog.core.txn.shard import TxnConfig, WriteMarkers
 from oncelog.core.types import INTERNAL_TOPICS, OFFSETS_TOPIC, TRANSACTION_TOPIC, TopicPartition
+from oncelog.observe.metrics import Metrics
 from oncelog.runtime.clock import Clock
 from oncelog.runtime.config import BrokerConfig
 from oncelog.runtime.dynamic_config import in_force
@@ -62,6 +63,7 @@ class Node:
         clock: Clock,
         fresh_id: Callable[[], UUID],
         note: Callable[[object], None],
+        metrics: Metrics,
     ) -> None:
         #: What the file, the environment and the command line said.
         self.started_with = config
@@ -71,6 +73,7 @@ class Node:
         self.clock = clock
         self.fresh_id = fresh_id
         self.note = note
+        self.metrics = metrics
         self.cluster_id = ""
         #: Where clients reach this broker; known once it listens.
         self.advertised: tuple[str, int] = ("", 0)
@@ -90,6 +93,7 @@ class Node:
             next_producer_id=self.producer_ids.next,
             clock=clock,
             note=note,
+            metrics=metrics,
             busy_wait_ms=config.oncelog_transaction_busy_wait_ms,
         )
         self._host: ShardHost[Command, Reply, Effect] | None = None
@@ -134,8 +138,8 @@ class Node:
         logs = self._partitions_of(TRANSACTION_TOPIC)
         for partition in logs:
             unfinished += self.transactions.open(partition, partition_count=len(logs))
-        self.transactions.carry_on(tuple(unfinished))
         self.transactions.abort_unowned()
+        self.transactions.carry_on(tuple(unfinished))
 
     def _partitions_of(self, name: str) -> list[Partition]:
         topic = self.metadata.topics.get(name)
@@ -147,7 +151,16 @@ class Node:
     async def change(self, command: Command) -> Reply:
         """Change the metadata; when this returns, the change is durable and in force."""
         assert self._host is not None, "the node is open"
+        if isinstance(command, CreateTopic):
+            await self._host.settle()
+            await self._forget_deleted()
         return await self._host.submit(command)
+
+    async def _forget_deleted(self) -> None:
+        try:
+            await self.logs.forget_deleted()
+        except OSError as error:
+            raise KafkaStorageError(f"the checkpoints cannot be written: {error}") from error
 
     def _act(self, record: Effect) -> None:
         """Bring the logs in line with what the metadata says now."""
@@ -230,21 +243,14 @@ class Node:
 
     async def delete_topics(self, topics: Sequence[Topic]) -> list[BrokerError | None]:
         """Delete topics; for each the reason why it was not, or None."""
-        names = [topic.name for topic in topics]
 
         async def delete(topic: Topic) -> BrokerError | None:
             try:
                 await self.change(DeleteTopic(topic_id=topic.topic_id))
             except BrokerError as error:
-                self.logs.remember([topic.name])
                 return error
             return None
 
-        try:
-            await self.logs.forget(names)
-        except OSError as error:
-            self.logs.remember(names)
-            return [KafkaStorageError(f"the deletion could not be stored: {error}")] * len(names)
         return await asyncio.gather(*(delete(topic) for topic in topics))
 
     async def ensure_topic(self, name: str) -> Topic:
