@@ -36,6 +36,7 @@ async def handle(
             request.producer_epoch,
             (TopicPartition(OFFSETS_TOPIC, index),),
         )
+        node.transactions.hear(request.transactional_id, context.client_id, context.client_host)
     except BrokerError as error:
         code = txn_error_code(error, api_key=KEY, version=context.version)
         return AddOffsetsToTxnResponse(error_code=code)

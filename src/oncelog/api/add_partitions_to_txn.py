@@ -133,6 +133,10 @@ async def _add(
         partitions,
         client_version=0 if is_client else 2,
     )
+    if is_client:
+        node.transactions.hear(
+            transaction.transactional_id, context.client_id, context.client_host
+        )
 
 
 def _results(

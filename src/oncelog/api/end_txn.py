@@ -36,6 +36,7 @@ async def handle(node: Node, request: EndTxnRequest, context: RequestContext) ->
             committed=request.committed,
             client_version=2 if is_v2 else 0,
         )
+        node.transactions.hear(request.transactional_id, context.client_id, context.client_host)
     except BrokerError as error:
         code = txn_error_code(error, api_key=KEY, version=context.version)
         return EndTxnResponse(error_code=code, producer_id=-1, producer_epoch=-1)

@@ -22,6 +22,8 @@ async def handle(
     """A fresh id, or the next epoch of a transactional one."""
     try:
         identity = await _identify(node, request)
+        if request.transactional_id is not None:
+            node.transactions.hear(request.transactional_id, context.client_id, context.client_host)
     except BrokerError as error:
         code = txn_error_code(error, api_key=KEY, version=context.version)
         return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)

@@ -176,7 +176,7 @@ def _join(
         return None
     assert request.transactional_id is not None, "a transactional batch was refused without one"
     try:
-        return node.transactions.join_now(
+        joined = node.transactions.join_now(
             request.transactional_id,
             header.producer_id,
             header.producer_epoch,
@@ -186,6 +186,8 @@ def _join(
     except ConcurrentTransactions:
         partition.producers.hold_back(header)
         raise
+    node.transactions.hear(request.transactional_id, context.client_id, context.client_host)
+    return joined
 
 
 def _appended(index: int, result: AppendResult, partition: Partition) -> PartitionProduceResponse:

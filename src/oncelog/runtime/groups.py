@@ -5,6 +5,7 @@ command, and a later decision answers it.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 
 from oncelog.core.errors import (
@@ -30,6 +31,7 @@ class GroupCoordinator:
         self._config = config
         self._clock = clock
         self._note = note
+        self._shards: dict[int, GroupShard] = {}
         self._hosts: dict[int, ShardHost[Command, Reply, Answer]] = {}
         self._tickets: dict[int, asyncio.Future[Reply]] = {}
         self._last_ticket = 0
@@ -46,12 +48,20 @@ class GroupCoordinator:
         host.replay()
         shard.loaded(self._clock.now())
         host.start_timer()
+        self._shards[index] = shard
         self._hosts[index] = host
 
     @property
     def is_open(self) -> bool:
         """Whether the offsets topic exists."""
         return bool(self._hosts)
+
+    def count_by_state(self) -> dict[str, int]:
+        """How many groups are in which state, as memory has it: whoever watches does not wait."""
+        counts: Counter[str] = Counter()
+        for shard in self._shards.values():
+            counts.update(shard.count_by_state())
+        return dict(counts)
 
     def _host(self, group_id: str, partition_count: int) -> ShardHost[Command, Reply, Answer]:
         if partition_count == 0:

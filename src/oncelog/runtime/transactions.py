@@ -8,7 +8,7 @@ would sleep for longer than the markers take.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from oncelog.core.errors import (
@@ -46,6 +46,7 @@ from oncelog.core.txn.shard import (
 )
 from oncelog.core.types import OFFSETS_TOPIC, TRANSACTION_TOPIC, TopicPartition, partition_for
 from oncelog.observe import notes
+from oncelog.observe.metrics import Metrics
 from oncelog.runtime.clock import Clock
 from oncelog.runtime.groups import GroupCoordinator
 from oncelog.runtime.host import ShardHost
@@ -57,6 +58,14 @@ TxnHost = ShardHost[Command, Reply, Effect]
 
 #: How long a marker that could not be written waits for another try: the disk may be full.
 MARKER_RETRY_S: Final = 0.2
+
+
+class Heard(NamedTuple):
+    """Who spoke to the coordinator last under a transactional id. Not stored."""
+
+    client_id: str
+    client_host: str
+    at_ms: int
 
 
 class TransactionCoordinator:
@@ -71,6 +80,7 @@ class TransactionCoordinator:
         next_producer_id: Callable[[], Awaitable[int]],
         clock: Clock,
         note: Callable[[object], None],
+        metrics: Metrics,
         busy_wait_ms: int,
     ) -> None:
         self._config = config
@@ -79,6 +89,7 @@ class TransactionCoordinator:
         self._next_producer_id = next_producer_id
         self._clock = clock
         self._note = note
+        self._metrics = metrics
         self._busy_wait_ms = busy_wait_ms
         self._transaction_version = V2
         #: How many partitions the ids are spread over; 0 where there is none yet.
@@ -88,7 +99,10 @@ class TransactionCoordinator:
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
         #: Partitions whose markers are not committed yet, by transactional id.
         self._unmarked: dict[str, set[TopicPartition]] = {}
+        #: When the outcome was decided, on the loop's clock, of those.
+        self._decided_at: dict[str, float] = {}
         self._speakers: dict[str, tuple[int, int, int]] = {}
+        self._heard: dict[str, Heard] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     # --- opening ------------------------------------------------------------------------------------
@@ -135,6 +149,29 @@ class TransactionCoordinator:
         if txn.state not in PREPARED:
             return txn.topic_partitions()
         return tuple(sorted(self._unmarked.get(txn.transactional_id, ())))
+
+    def open_since_ms(self) -> list[int]:
+        """When each open transaction began."""
+        return [at_ms for shard in self._shards.values() for at_ms in shard.open_since_ms()]
+
+    @property
+    def ending_count(self) -> int:
+        """How many transactions are decided and not complete yet."""
+        return len(self._unmarked)
+
+    @property
+    def waiting_marker_count(self) -> int:
+        """How many partitions still lack the marker of a decided transaction."""
+        return sum(map(len, self._unmarked.values()))
+
+    def hear(self, transactional_id: str, client_id: str, client_host: str) -> None:
+        """Remember who spoke for an id that exists, for those who wonder whose it is."""
+        at_ms = self._clock.now().wall_ms
+        self._heard[transactional_id] = Heard(client_id, client_host, at_ms)
+
+    def last_heard(self, transactional_id: str) -> Heard | None:
+        """Who spoke last under an id, since this broker started."""
+        return self._heard.get(transactional_id)
 
     def _host(self, transactional_id: str) -> tuple[int, TxnHost]:
         if self.partition_count == 0:
@@ -275,6 +312,7 @@ class TransactionCoordinator:
         client_version: int,
     ) -> Identity:
         """Decide the transaction: when this returns, the outcome is durable."""
+        asked_at = asyncio.get_running_loop().time()
         if committed:
             await self._sync_participants(transactional_id)
 
@@ -290,6 +328,9 @@ class TransactionCoordinator:
 
         reply = await self._ask(transactional_id, command)
         assert isinstance(reply, Identity), f"EndTxn was answered with {reply!r}"
+        if committed:
+            took_s = asyncio.get_running_loop().time() - asked_at
+            self._metrics.commit_seconds.observe(took_s)
         return reply
 
     async def _sync_participants(self, transactional_id: str) -> None:
@@ -305,9 +346,10 @@ class TransactionCoordinator:
         for _, host in sorted(self._hosts.items()):
             while await host.submit(ExpireIds()):
                 pass
-        for name in list(self._speakers):
-            if self.find(name) is None:
-                del self._speakers[name]
+        for volatile in (self._speakers, self._heard):
+            for name in list(volatile):
+                if self.find(name) is None:
+                    del volatile[name]
 
     def check_speaker(
         self, transactional_id: str, producer_id: int, producer_epoch: int, connection: int
@@ -405,6 +447,11 @@ class TransactionCoordinator:
         """Second phase. Where nothing has to be waited for, the transaction is completed at once."""
         txn = effect.txn
         self._unmarked[txn.transactional_id] = set(txn.topic_partitions())
+        self._decided_at[txn.transactional_id] = asyncio.get_running_loop().time()
+        if effect.committed:
+            self._metrics.transactions_committed += 1
+        else:
+            self._metrics.transactions_aborted += 1
         commits: list[asyncio.Future[None]] = []
         failed = self._try_markers(effect, txn.partitions, commits)
         if failed or commits:
@@ -502,6 +549,10 @@ class TransactionCoordinator:
             producer_epoch=txn.producer_epoch,
         )
         self._unmarked.pop(txn.transactional_id, None)
+        decided_at = self._decided_at.pop(txn.transactional_id, None)
+        if decided_at is not None:
+            took_s = asyncio.get_running_loop().time() - decided_at
+            self._metrics.completion_seconds.observe(took_s)
         try:
             self._host(txn.transactional_id)[1].submit_now(command)
         except BrokerError as error:

@@ -10,8 +10,10 @@ from typing import Any, Final
 from uuid import UUID, uuid4
 
 from oncelog.core.errors import BrokerError
+from oncelog.core.txn.shard import TransactionFenced, TransactionTimedOut
 from oncelog.core.types import Now
 from oncelog.observe import notes
+from oncelog.observe.metrics import Metrics
 from oncelog.runtime.clock import Clock, LoopClock
 from oncelog.runtime.config import BrokerConfig
 from oncelog.runtime.flush import Flusher, OsFlusher, SyncFlusher
@@ -48,20 +50,28 @@ class BrokerCore:
         *,
         clock: Clock,
         fresh_id: Callable[[], UUID] = uuid4,
-        note: Callable[[object], None] = notes.write_note,
+        note: Callable[[object], None] | None = None,
     ) -> None:
+        """Notes go to `note` as they are, or else to the log."""
         self.config = config
         self.disk = disk
         flusher: Flusher = SyncFlusher(disk) if config.oncelog_flush == "sync" else OsFlusher(disk)
-        self.logs = LogDirectory(disk, flusher, note=note)
-        self.node = Node(config, self.logs, clock=clock, fresh_id=fresh_id, note=note)
+        self.metrics = Metrics()
+        self.logs = LogDirectory(disk, flusher, note=self._take_note)
+        self.node = Node(
+            config,
+            self.logs,
+            clock=clock,
+            fresh_id=fresh_id,
+            note=self._take_note,
+            metrics=self.metrics,
+        )
         self.connections: dict[Connection, None] = {}
         self._clock = clock
-        self._note = note
+        self._note = note or self._write_note
         self._keepers: list[asyncio.Task[None]] = []
         self._all_closed = asyncio.Event()
         self.is_open = False
-        self._connection_count = 0
 
     async def open(self) -> None:
         """Recover everything, and begin to keep house."""
@@ -70,7 +80,7 @@ class BrokerCore:
         await self._read_identity()
         await self.node.open()
         self.is_open = True
-        self._note(
+        self._take_note(
             notes.Opened(
                 partitions=sum(1 for _ in self.logs),
                 clean=self.logs.was_clean,
@@ -100,6 +110,21 @@ class BrokerCore:
                 )
         self.node.cluster_id = properties.cluster_id
 
+    # --- notes --------------------------------------------------------------------------------------
+
+    def _take_note(self, note: object) -> None:
+        self.metrics.count(note)
+        self._note(note)
+
+    def _write_note(self, note: object) -> None:
+        """Whose transaction it is says the shell: the core does not know about clients."""
+        more: dict[str, object] = {}
+        if isinstance(note, TransactionTimedOut | TransactionFenced):
+            heard = self.node.transactions.last_heard(note.transactional_id)
+            if heard is not None:
+                more = {"client_id": heard.client_id, "client_host": heard.client_host}
+        notes.write_note(note, more)
+
     # --- keeping house ------------------------------------------------------------------------------
 
     def _keep(self, every_ms: int, chore: Callable[[Now], Coroutine[Any, Any, None]]) -> None:
@@ -113,7 +138,7 @@ class BrokerCore:
             try:
                 await chore(self._clock.now())
             except (OSError, BrokerError) as error:
-                self._note(notes.ChoreFailed(chore=chore.__name__.strip("_"), error=str(error)))
+                self._take_note(notes.ChoreFailed(chore=chore.__name__.strip("_"), error=str(error)))
 
     async def _checkpoint(self, now: Now) -> None:
         await self.logs.checkpoint()
@@ -144,9 +169,10 @@ class BrokerCore:
 
     def _admit(self, connection: Connection) -> bool:
         if len(self.connections) >= self.node.config.max_connections:
+            self.metrics.connections_refused += 1
             return False
-        self._connection_count += 1
-        connection.number = self._connection_count
+        self.metrics.connections_accepted += 1
+        connection.number = self.metrics.connections_accepted
         self.connections[connection] = None
         self._all_closed.clear()
         return True

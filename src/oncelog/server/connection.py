@@ -56,6 +56,7 @@ class Connection(asyncio.BufferedProtocol):
         closed: Callable[["Connection"], None],
     ) -> None:
         self._node = node
+        self._requests = node.metrics.requests
         self._opened = opened
         self._closed = closed
         self._frames = FrameReader(node.config.socket_request_max_bytes)
@@ -198,6 +199,7 @@ class Connection(asyncio.BufferedProtocol):
                 return
             if len(frame) > MAX_OTHER_BYTES and api.key != PRODUCE:
                 raise BadFrame(f"a {api.name} request of {len(frame)} bytes")
+            self._requests[api.key] += 1
             request = self._decode(header, frame)
         except (BadFrame, DecodeError) as error:
             self._drop(error)

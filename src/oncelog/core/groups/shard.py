@@ -6,6 +6,7 @@ JoinGroup is parked) only ever live in memory, and are lost with it.
 """
 
 import heapq
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -140,6 +141,10 @@ class GroupShard:
             )
             for group_id, group in sorted(self._groups.items())
         )
+
+    def count_by_state(self) -> Counter[str]:
+        """How many groups are in which state."""
+        return Counter(group.state.value for group in self._groups.values())
 
     # --- deadlines
 

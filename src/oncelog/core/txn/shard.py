@@ -233,6 +233,10 @@ class TxnShard:
     def __len__(self) -> int:
         return len(self._txns)
 
+    def open_since_ms(self) -> list[int]:
+        """When each open transaction began, without a look at those that are idle."""
+        return [watched.started_at_ms for watched in self._watched.values()]
+
     def verify(
         self, transactional_id: str, producer_id: int, producer_epoch: int,
         partition: TopicPartition,
