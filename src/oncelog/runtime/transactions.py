@@ -22,6 +22,7 @@ from oncelog.core.errors import (
     TransactionCoordinatorFenced,
 )
 from oncelog.core.markers import Marker
+from oncelog.core.producers import MAX_EPOCH, Producer
 from oncelog.core.txn.machine import PREPARED, TxnState
 from oncelog.core.txn.records import Txn
 from oncelog.core.txn.shard import (
@@ -569,7 +570,9 @@ class TransactionCoordinator:
         """Close open transactions that no coordinator entry explains.
 
         A power cut may keep a producer's records and lose the entry that was written beside them.
-        Nothing of that was acknowledged, and left open it would hold up every reader.
+        Nothing of that was acknowledged, and left open it would hold up every reader. The marker
+        raises the epoch, as every abort does that no client asked for: a batch that is sent again
+        must not be taken for a repeat of the one that is aborted here.
         """
         owners = {
             txn.producer_id: txn
@@ -578,17 +581,18 @@ class TransactionCoordinator:
         }
         for partition in self._logs:
             for producer_id in sorted(partition.producers.stability.open_transactions()):
+                producer = partition.producers.get(producer_id)
+                assert producer is not None, f"producer {producer_id} has a transaction open"
                 owner = owners.get(producer_id)
-                if owner is None or partition.topic_partition not in owner.topic_partitions():
-                    self._abort_unowned(partition, producer_id)
+                if owner is None or not _explains(owner, partition, producer.producer_epoch):
+                    self._abort_unowned(partition, producer_id, producer)
 
-    def _abort_unowned(self, partition: Partition, producer_id: int) -> None:
-        producer = partition.producers.get(producer_id)
-        if producer is None or partition.offline is not None:
+    def _abort_unowned(self, partition: Partition, producer_id: int, producer: Producer) -> None:
+        if partition.offline is not None:
             return
         marker = Marker(
             producer_id=producer_id,
-            producer_epoch=producer.producer_epoch,
+            producer_epoch=min(producer.producer_epoch + 1, MAX_EPOCH),
             committed=False,
             coordinator_epoch=max(producer.coordinator_epoch, partition.leader_epoch),
         )
@@ -615,3 +619,15 @@ class TransactionCoordinator:
                 if not future.done():
                     future.cancel()
         self._waiting = {}
+
+
+def _explains(owner: Txn, partition: Partition, producer_epoch: int) -> bool:
+    """Whether an open transaction of a partition is the one that its coordinator knows."""
+    if partition.topic_partition not in owner.topic_partitions():
+        return False
+    if owner.state is TxnState.PREPARE_COMMIT and owner.client_version < V2:
+        return producer_epoch == owner.producer_epoch
+    if owner.state in PREPARED:
+        # Ending it raised the epoch: what is open at the new one is a later transaction.
+        return producer_epoch < owner.producer_epoch or owner.client_version < V2
+    return producer_epoch == owner.producer_epoch

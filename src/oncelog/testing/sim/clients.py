@@ -10,11 +10,11 @@ from random import Random
 from oncelog.check.history import Op, Read, Record, Write
 from oncelog.check.payload import Payload, encode_payload, value_of
 from oncelog.check.recorder import Recorder
-from oncelog.core.packing import encode_batch, read_records
+from oncelog.core.packing import encode_batch, is_commit, read_batches
 from oncelog.core.records import Record as LogRecord
 from oncelog.testing.sim.world import Disconnected, SimBroker, SimConnection
 from oncelog.wire.errors import ErrorCode
-from oncelog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from oncelog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from oncelog.wire.messages.find_coordinator import FindCoordinatorRequest
 from oncelog.wire.messages.heartbeat import HeartbeatRequest
 from oncelog.wire.messages.init_producer_id import InitProducerIdRequest
@@ -174,11 +174,11 @@ class Reader(Client):
                 request = fetch_request({(topic, partition): offset}, wait_ms=10)
                 reply = await self.connection().request(request, 11)
                 for answer in reply.responses[0].partitions:
-                    for record in read_records(answer.records or b""):
-                        if record.offset >= offset:
-                            value = value_of(record.value or b"", run=run)
-                            found.append(Record(record.offset, value))
-                            offset = record.offset + 1
+                    records, offset = committed_records(answer, offset)
+                    found += [
+                        Record(record.offset, value_of(record.value or b"", run=run))
+                        for record in records
+                    ]
             except Disconnected:
                 await self.pause()
 
@@ -198,6 +198,27 @@ class Reader(Client):
             if answer.error_code == 0:
                 return int(answer.offset)
             await self.pause()
+
+
+def committed_records(answer: PartitionData, offset: int) -> tuple[list[LogRecord], int]:
+    """What a read_committed consumer delivers from a fetch, and where it goes on.
+
+    An aborted transaction begins to count with the first batch at or after its first offset, and
+    ends with its ABORT marker. Markers are not delivered, but they take an offset.
+    """
+    waiting = sorted((t.first_offset, t.producer_id) for t in answer.aborted_transactions or ())
+    aborted: set[int] = set()
+    found: list[LogRecord] = []
+    for header, records in read_batches(answer.records or b""):
+        while waiting and waiting[0][0] <= header.last_offset:
+            aborted.add(waiting.pop(0)[1])
+        if header.is_control:
+            if records and not is_commit(records[0]):
+                aborted.discard(header.producer_id)
+        elif not (header.is_transactional and header.producer_id in aborted):
+            found += [record for record in records if record.offset >= offset]
+        offset = max(offset, header.next_offset)
+    return found, offset
 
 
 def fetch_request(positions: dict[tuple[str, int], int], *, wait_ms: int) -> FetchRequest:
@@ -372,14 +393,12 @@ class Member(Client):
             for topic in reply.responses:
                 for answer in topic.partitions:
                     part = (topic.topic, answer.partition_index)
+                    records, positions[part] = committed_records(answer, positions[part])
                     fresh = [
-                        Record(r.offset, value_of(r.value or b"", run=self._run))
-                        for r in read_records(answer.records or b"")
-                        if r.offset >= positions[part]
+                        Record(r.offset, value_of(r.value or b"", run=self._run)) for r in records
                     ]
                     if fresh:
                         read[f"{part[0]}:{part[1]}"] = tuple(fresh)
-                        positions[part] = fresh[-1].offset + 1
                         self.delivered_count += len(fresh)
             self._recorder.ok(call, [Read(read)] if read else [])
             if read and not await self._commit(positions):

@@ -16,6 +16,7 @@ from oncelog.check.verdict import Report, Verdict, judge
 from oncelog.runtime.config import BrokerConfig
 from oncelog.testing.sim.clients import Member, Producer, Reader
 from oncelog.testing.sim.loop import SimLoop, run
+from oncelog.testing.sim.txn_clients import TxnProducer
 from oncelog.testing.sim.world import SimBroker, SimConnection, until
 from oncelog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
@@ -33,6 +34,9 @@ class Shape:
     members: int = 2
     batches: int = 12
     crashes: int = 3
+    #: Transactional producers; some of them share their transactional id and fence each other.
+    txn_producers: int = 0
+    transactions: int = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +50,9 @@ class Outcome:
     delivered: int
     crashes: int
     virtual_s: float
+    committed: int
+    aborted: int
+    unknown: int
     failures: tuple[str, ...]
 
     @property
@@ -67,6 +74,7 @@ class _Scenario:
         self._shape = shape
         self._rng = Random(seed)
         self._stop = asyncio.Event()
+        self._writers: list[TxnProducer] = []
 
     async def play(self, loop: SimLoop) -> Outcome:
         broker = SimBroker(loop, self._draw(), self._config())
@@ -74,6 +82,7 @@ class _Scenario:
         header = Run(
             seed=self._seed,
             mode="subscribe",
+            txn=self._shape.txn_producers > 0,
             parts=tuple(f"{TOPIC}:{index}" for index in range(PARTITIONS)),
         )
         with Recorder(self._history, header, clock=lambda: int(loop.time() * 1e9)) as recorder:
@@ -92,6 +101,9 @@ class _Scenario:
             delivered=sum(member.delivered_count for member in members),
             crashes=self._shape.crashes,
             virtual_s=loop.time(),
+            committed=sum(writer.committed_count for writer in self._writers),
+            aborted=sum(writer.aborted_count for writer in self._writers),
+            unknown=sum(writer.unknown_count for writer in self._writers),
             failures=tuple(loop.failures),
         )
 
@@ -135,11 +147,16 @@ class _Scenario:
             )
             for index in range(self._shape.members)
         ]
+        writers = [
+            self._txn_producer(broker, recorder, i) for i in range(self._shape.txn_producers)
+        ]
+        self._writers = writers
         async with asyncio.TaskGroup() as tasks:
             for member in members:
                 tasks.create_task(member.work(self._stop))
             faults = tasks.create_task(self._inject(broker, recorder))
             sends = [tasks.create_task(self._produce(producer)) for producer in producers]
+            sends += [tasks.create_task(self._transact(writer)) for writer in writers]
             await asyncio.wait([faults, *sends])
             total = sum(producer.acknowledged_count for producer in producers)
             # At-least-once: the group has seen everything once it has seen that many records.
@@ -160,6 +177,27 @@ class _Scenario:
         for number in range(self._shape.batches):
             await producer.send(TOPIC, rng.randrange(PARTITIONS), rng.randint(1, 20), number)
             await asyncio.sleep(rng.choice((0, 0, 0.01, 0.5)))
+
+    def _txn_producer(self, broker: SimBroker, recorder: Recorder, index: int) -> TxnProducer:
+        rng = self._draw()
+        return TxnProducer(
+            broker,
+            f"writer-{index}",
+            rng,
+            recorder,
+            transactional_id=f"t{index // 2 if rng.random() < 0.5 else index}",
+            is_v2=rng.random() < 0.5,
+            run=self._seed,
+            timeout_ms=rng.choice((1_500, 10_000, 60_000)),
+        )
+
+    async def _transact(self, writer: TxnProducer) -> None:
+        rng = self._draw()
+        parts = [(TOPIC, index) for index in range(PARTITIONS)]
+        for _ in range(self._shape.transactions):
+            chosen = rng.sample(parts, rng.randint(1, len(parts)))
+            await writer.transact(chosen, commit=rng.random() < 0.7)
+            await asyncio.sleep(rng.choice((0, 0, 0.05, 0.5)))
 
     async def _inject(self, broker: SimBroker, recorder: Recorder) -> None:
         rng = self._draw()

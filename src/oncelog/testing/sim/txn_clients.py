@@ -1,0 +1,275 @@
+"""A simulated transactional producer, of either generation of the protocol.
+
+It does what real ones do: retries with the same sequence numbers, repeats EndTxn when the reply was
+lost, aborts on an error that allows it, and starts anew under its transactional id when it was fenced
+or nobody knows what became of its transaction.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+from random import Random
+
+from oncelog.check.history import Op, Write
+from oncelog.check.payload import Payload, encode_payload
+from oncelog.check.recorder import Recorder
+from oncelog.core.packing import encode_batch
+from oncelog.core.records import Record as LogRecord
+from oncelog.testing.sim.clients import RETRIABLE, Client
+from oncelog.testing.sim.world import Disconnected, SimBroker
+from oncelog.wire.errors import ErrorCode
+from oncelog.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
+from oncelog.wire.messages.end_txn import EndTxnRequest
+from oncelog.wire.messages.find_coordinator import FindCoordinatorRequest
+from oncelog.wire.messages.init_producer_id import InitProducerIdRequest
+from oncelog.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+
+TRANSACTION = 1
+#: What a client of transactions simply tries again.
+AGAIN = RETRIABLE | {ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_ENOUGH_REPLICAS}
+#: How often a request is tried before its sender gives up and calls the outcome unknown.
+TRIES = 40
+
+
+class Lost(Exception):
+    """This identity can do no more: start anew."""
+
+
+class Abortable(Exception):
+    """This transaction cannot go on; the producer can."""
+
+
+@dataclass(slots=True)
+class _Txn:
+    """A transaction under way, as its producer knows it."""
+
+    call: int
+    number: int
+    steps: list[Write] = field(default_factory=list)
+    asked_end: str | None = None
+    asked_at: int | None = None
+
+
+class TxnProducer(Client):
+    """Writes transactions under one transactional id."""
+
+    def __init__(
+        self,
+        broker: SimBroker,
+        name: str,
+        rng: Random,
+        recorder: Recorder,
+        *,
+        transactional_id: str,
+        is_v2: bool,
+        run: int,
+        timeout_ms: int,
+    ) -> None:
+        super().__init__(broker, name, rng)
+        self._recorder = recorder
+        self._process = recorder.new_process()
+        self._transactional_id = transactional_id
+        self._is_v2 = is_v2
+        self._run = run
+        self._timeout_ms = timeout_ms
+        self._identity: tuple[int, int] | None = None
+        self._sequences: dict[tuple[str, int], int] = {}
+        self._number = 0
+        self.committed_count = 0
+        self.aborted_count = 0
+        self.unknown_count = 0
+
+    # --- one transaction ----------------------------------------------------------------------------
+
+    async def transact(self, parts: list[tuple[str, int]], *, commit: bool) -> None:
+        """Write a value to each of these partitions, all or nothing."""
+        try:
+            if self._identity is None:
+                await self._open()
+        except Lost:
+            return
+        self._number += 1
+        values = [self._recorder.new_value() for _ in parts]
+        planned = [Write(f"{t}:{p}", v) for (t, p), v in zip(parts, values, strict=True)]
+        call = self._recorder.call(self._process, Op.TXN, planned, tid=self._transactional_id)
+        txn = _Txn(call, self._number)
+        try:
+            await self._write_all(txn, parts, values)
+            await self._end(txn, commit=commit)
+        except Abortable:
+            await self._give_up(txn)
+        except Lost:
+            self._record_unknown(txn, planned)
+        else:
+            self._record_end(txn, commit)
+
+    async def _write_all(self, txn: _Txn, parts: list[tuple[str, int]], values: list[int]) -> None:
+        for index, ((topic, partition), value) in enumerate(zip(parts, values, strict=True)):
+            if not self._is_v2:
+                await self._add_partition(topic, partition)
+            offset = await self._write(txn, topic, partition, index, value)
+            txn.steps.append(Write(f"{topic}:{partition}", value, offset))
+            await asyncio.sleep(self._rng.choice((0, 0, 0.01, 0.3)))
+
+    async def _give_up(self, txn: _Txn) -> None:
+        """Abort what cannot go on; if even that cannot be done, start anew."""
+        try:
+            await self._end(txn, commit=False)
+        except (Abortable, Lost):
+            self._identity = None
+        self._record_end(txn, False)
+
+    def _record_end(self, txn: _Txn, commit: bool) -> None:
+        end = "commit" if commit else "abort"
+        fields = {"end": end, "tc": txn.asked_at, "tid": self._transactional_id}
+        if commit:
+            self.committed_count += 1
+            self._recorder.ok(txn.call, txn.steps, **fields)
+        else:
+            self.aborted_count += 1
+            # A commit that was never asked for had no effect, however the abort went.
+            self._recorder.fail(txn.call, txn.steps, **fields)
+
+    def _record_unknown(self, txn: _Txn, planned: list[Write]) -> None:
+        self._identity = None
+        written = {step.part: step for step in txn.steps}
+        steps = [written.get(step.part, step) for step in planned]
+        if txn.asked_end == "commit":
+            self.unknown_count += 1
+            self._recorder.unknown(
+                txn.call, steps, end="commit", tc=txn.asked_at, err="UNKNOWN",
+                tid=self._transactional_id,
+            )  # fmt: skip
+            self._process = self._recorder.new_process()
+        else:
+            self.aborted_count += 1
+            self._recorder.fail(txn.call, txn.steps, err="GIVEN_UP", tid=self._transactional_id)
+
+    # --- requests -----------------------------------------------------------------------------------
+
+    async def _open(self) -> None:
+        request = InitProducerIdRequest(
+            transactional_id=self._transactional_id, transaction_timeout_ms=self._timeout_ms
+        )
+        call = self._recorder.call(self._process, Op.OPEN, tid=self._transactional_id)
+        for _ in range(TRIES):
+            try:
+                find = FindCoordinatorRequest(key=self._transactional_id, key_type=TRANSACTION)
+                await self.connection().request(find, 2)
+                reply = await self.connection().request(request, 4)
+                if reply.error_code == 0:
+                    self._identity = (reply.producer_id, reply.producer_epoch)
+                    self._sequences = {}
+                    self._recorder.ok(call, id=list(self._identity), tid=self._transactional_id)
+                    return
+                assert reply.error_code in AGAIN, f"InitProducerId answered {reply.error_code}"
+            except Disconnected:
+                pass
+            await self.pause()
+        self._recorder.unknown(call, err="TIMED_OUT", tid=self._transactional_id)
+        self._process = self._recorder.new_process()
+        raise Lost
+
+    async def _add_partition(self, topic: str, partition: int) -> None:
+        assert self._identity is not None, "the producer is open"
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self._transactional_id,
+            v3_and_below_producer_id=self._identity[0],
+            v3_and_below_producer_epoch=self._identity[1],
+            v3_and_below_topics=[AddPartitionsToTxnTopic(name=topic, partitions=[partition])],
+        )
+        for _ in range(TRIES):
+            try:
+                reply = await self.connection().request(request, self._rng.randint(0, 3))
+                topic_result = reply.results_by_topic_v3_and_below[0]
+                code = topic_result.results_by_partition[0].partition_error_code
+                if code == 0:
+                    return
+                self._check(code)
+            except Disconnected:
+                pass
+            await self.pause()
+        raise Lost
+
+    async def _write(self, txn: _Txn, topic: str, partition: int, index: int, value: int) -> int:
+        assert self._identity is not None, "the producer is open"
+        payload = Payload(
+            run=self._run,
+            process=self._process,
+            txn_number=txn.number,
+            index=index,
+            value=value,
+        )
+        sequence = self._sequences.get((topic, partition), 0)
+        now_ms = self._broker.clock.now().wall_ms
+        batch = encode_batch(
+            [LogRecord(0, now_ms, None, encode_payload(payload))],
+            producer_id=self._identity[0],
+            producer_epoch=self._identity[1],
+            base_sequence=sequence,
+            is_transactional=True,
+        )
+        request = ProduceRequest(
+            transactional_id=self._transactional_id,
+            acks=-1,
+            timeout_ms=5000,
+            topic_data=[
+                TopicProduceData(
+                    name=topic,
+                    partition_data=[PartitionProduceData(index=partition, records=batch)],
+                )
+            ],
+        )
+        version = 12 if self._is_v2 else self._rng.choice((9, 11))
+        for _ in range(TRIES):
+            try:
+                reply = await self.connection().request(request, version)
+                answer = reply.responses[0].partition_responses[0]
+                if answer.error_code == 0:
+                    self._sequences[topic, partition] = sequence + 1
+                    return int(answer.base_offset)
+                self._check(answer.error_code)
+            except Disconnected:
+                pass
+            await self.pause()
+        raise Lost
+
+    async def _end(self, txn: _Txn, *, commit: bool) -> None:
+        assert self._identity is not None, "the producer is open"
+        request = EndTxnRequest(
+            transactional_id=self._transactional_id,
+            producer_id=self._identity[0],
+            producer_epoch=self._identity[1],
+            committed=commit,
+        )
+        if txn.asked_end is None:
+            txn.asked_end = "commit" if commit else "abort"
+            txn.asked_at = int(asyncio.get_running_loop().time() * 1e9)
+        was_lost = False
+        for _ in range(TRIES):
+            try:
+                reply = await self.connection().request(request, 5 if self._is_v2 else 3)
+                if reply.error_code == 0:
+                    if self._is_v2:
+                        self._identity = (reply.producer_id, reply.producer_epoch)
+                        self._sequences = {}
+                    return
+                self._check(reply.error_code, is_end=was_lost)
+            except Disconnected:
+                was_lost = True
+            await self.pause()
+        raise Lost
+
+    def _check(self, code: int, *, is_end: bool = False) -> None:
+        """Sort an error: try again, abort, or start anew."""
+        if code in AGAIN:
+            return
+        if is_end or code in (
+            ErrorCode.PRODUCER_FENCED,
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+        ):
+            raise Lost
+        raise Abortable
