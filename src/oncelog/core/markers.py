@@ -61,9 +61,12 @@ def decode_marker(header: BatchHeader, batch: Buffer) -> Marker | None:
     # A version above 0 only appends fields.
     if len(value) < _VALUE.size:
         raise CorruptMessage(f"the marker at {record.offset} has a value of {len(value)} bytes")
+    value_version, coordinator_epoch = _VALUE.unpack_from(value)
+    if value_version < 0:
+        raise CorruptMessage(f"the marker at {record.offset} has version {value_version}")
     return Marker(
         producer_id=header.producer_id,
         producer_epoch=header.producer_epoch,
         committed=kind == COMMIT,
-        coordinator_epoch=_VALUE.unpack_from(value)[1],
+        coordinator_epoch=coordinator_epoch,
     )

@@ -73,10 +73,11 @@ class Stability:
 
     def last_stable_offset(self, *, high_watermark: int, log_start_offset: int) -> int:
         """The end of what read_committed readers get."""
-        unstable = [*self._open.values(), *(ended.first_offset for ended in self._ending)]
-        if not unstable:
-            return high_watermark
-        return min(max(min(unstable), log_start_offset), high_watermark)
+        first_unstable = min(self._open.values(), default=high_watermark)
+        for ended in self._ending:
+            if ended.marker_offset >= high_watermark:
+                first_unstable = min(first_unstable, ended.first_offset)
+        return min(max(first_unstable, log_start_offset), high_watermark)
 
 
 def aborted_between(
@@ -88,7 +89,8 @@ def aborted_between(
     named: the client would wait for that marker and drop what is good.
     """
     first = bisect_left(entries, start, key=lambda entry: entry.last_offset)
-    for entry in entries[first:]:
+    for index in range(first, len(entries)):
+        entry = entries[index]
         if entry.first_offset < end:
             yield entry
         if entry.last_stable_offset >= end:
