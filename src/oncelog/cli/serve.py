@@ -51,6 +51,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="when acks=all is answered: once the disk has the record (sync, the default), or once "
         "the operating system has it (os)",
     )
+    parser.add_argument(
+        "--metrics",
+        metavar="HOST:PORT",
+        type=address,
+        help="where Prometheus finds /metrics and others /healthz; not served by default, and to "
+        "everybody who reaches it if it is",
+    )
     parser.add_argument("--config", metavar="FILE", type=Path, help="settings in TOML")
     parser.add_argument(
         "--set", metavar="NAME=VALUE", action="append", default=[], help="one setting"
@@ -100,18 +107,23 @@ async def _serve(args: argparse.Namespace, config: BrokerConfig) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    broker = Broker(config, args.data, args.listen, args.advertise)
+    broker = Broker(config, args.data, args.listen, args.advertise, metrics=args.metrics)
     try:
         await broker.start()
     except StartError as error:
         raise CommandFailed(str(error)) from error
     try:
-        host = args.listen[0]
-        shown = f"[{host}]" if ":" in host else host
-        print(f"oncelog listening on {shown}:{broker.port}", flush=True)
+        print(f"oncelog listening on {_shown(args.listen[0])}:{broker.port}", flush=True)
+        if args.metrics is not None:
+            address_ = f"{_shown(args.metrics[0])}:{broker.metrics_port}"
+            print(f"oncelog metrics on http://{address_}/metrics", flush=True)
         await stop.wait()
         # Whoever asks a second time does not want to wait.
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
     finally:
         await broker.stop()
+
+
+def _shown(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -28,6 +28,8 @@ from oncelog.server.meta_properties import (
     decode_properties,
     encode_properties,
 )
+from oncelog.server.metrics_listener import MetricsListener
+from oncelog.server.metrics_page import page
 from oncelog.storage.disk import Disk, RealDisk
 
 #: How long requests under way may take once the broker stops.
@@ -138,7 +140,9 @@ class BrokerCore:
             try:
                 await chore(self._clock.now())
             except (OSError, BrokerError) as error:
-                self._take_note(notes.ChoreFailed(chore=chore.__name__.strip("_"), error=str(error)))
+                self._take_note(
+                    notes.ChoreFailed(chore=chore.__name__.strip("_"), error=str(error))
+                )
 
     async def _checkpoint(self, now: Now) -> None:
         await self.logs.checkpoint()
@@ -206,15 +210,20 @@ class Broker:
         data_dir: Path,
         listen: tuple[str, int],
         advertise: tuple[str, int] | None = None,
+        *,
+        metrics: tuple[str, int] | None = None,
     ) -> None:
+        """`metrics` is where those listen who watch; nobody does without it."""
         self._config = config
         self._data_dir = data_dir
         self._listen = listen
         self._advertise = advertise
+        self._metrics = metrics
         self._lock = DirectoryLock(data_dir)
         self._server: asyncio.Server | None = None
         self._disk: RealDisk | None = None
         self._core: BrokerCore | None = None
+        self._watched: MetricsListener | None = None
         self.port = 0
 
     async def start(self) -> None:
@@ -250,15 +259,33 @@ class Broker:
             raise StartError(f"cannot listen on {host}:{port}: {error}") from error
         self.port = self._server.sockets[0].getsockname()[1]
         self._core.node.advertised = self._advertise or (_reachable(host), self.port)
+        if self._metrics is not None:
+            await self._watch(self._core, *self._metrics)
+
+    async def _watch(self, core: BrokerCore, host: str, port: int) -> None:
+        self._watched = MetricsListener(lambda: page(core.node, len(core.connections)))
+        try:
+            await self._watched.start(host, port)
+        except OSError as error:
+            raise StartError(f"cannot serve metrics on {host}:{port}: {error}") from error
+
+    @property
+    def metrics_port(self) -> int:
+        """Where metrics are served; 0 where they are not."""
+        return self._watched.port if self._watched is not None else 0
 
     async def _abandon(self) -> None:
         """A start that failed: what was not opened is not closed either, and stays untouched."""
+        if self._server is not None:
+            self._server.close()
         if self._core is not None and self._core.is_open:
             await self._core.close()
         self._release()
 
     async def stop(self) -> None:
         """Finish what is under way, sync, and leave the mark of an orderly stop."""
+        if self._watched is not None:
+            await self._watched.stop()
         if self._server is not None:
             self._server.close()
         if self._core is not None:
