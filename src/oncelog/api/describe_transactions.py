@@ -1,4 +1,8 @@
-"""DescribeTransactions (65), version 0: the state of transactional ids."""
+"""DescribeTransactions (65), version 0: the state of transactional ids.
+
+In tagged fields of ours, which other clients step over: which client spoke last under the id, from
+where and when, since this broker started.
+"""
 
 from oncelog.api.registry import RequestContext
 from oncelog.core.errors import BrokerError, InvalidRequest, TransactionalIdNotFound
@@ -40,5 +44,10 @@ def _describe(node: Node, transactional_id: str) -> TransactionState:
     state.transaction_start_time_ms = -1 if txn.started_at_ms is None else txn.started_at_ms
     state.producer_id = txn.producer_id
     state.producer_epoch = txn.producer_epoch
+    heard = node.transactions.last_heard(transactional_id)
+    if heard is not None:
+        state.client_id = heard.client_id
+        state.client_host = heard.client_host
+        state.last_heard_time_ms = heard.at_ms
     state.topics = [TopicData(topic=t, partitions=p) for t, p in topics.items()]
     return state

@@ -33,6 +33,9 @@ class TransactionState:
     producer_id: int = wire("int64")
     producer_epoch: int = wire("int16")
     topics: Sequence[TopicData] = wire([TopicData])
+    client_id: str = wire("string", tag=10000)
+    client_host: str = wire("string", tag=10001)
+    last_heard_time_ms: int = wire("int64", tag=10002, default=-1)
 
 
 @dataclass(slots=True, kw_only=True)
