@@ -7,7 +7,7 @@ from uuid import UUID
 from oncelog.core.decision import Decision
 from oncelog.core.errors import BrokerError
 from oncelog.core.txn.machine import PREPARED, TxnState
-from oncelog.core.txn.records import Txn
+from oncelog.core.txn.records import Record, Txn
 from oncelog.core.txn.shard import (
     AddPartitions,
     Busy,
@@ -29,7 +29,7 @@ from oncelog.core.txn.shard import (
 )
 from oncelog.core.types import TopicPartition
 from oncelog.wire.errors import CODES
-from tests.core.shard_properties import START, Harness
+from tests.core.shard_properties import START, Harness, Logged
 
 S = TxnState
 ID = "copy"
@@ -222,12 +222,17 @@ class Coordinator(Harness[TxnShard, Command, Reply, Effect]):
         return [txn.state for txn in self.written() if txn.transactional_id == name]
 
     def written(self) -> list[Txn]:
+        return [record for record in self.decoded() if isinstance(record, Txn)]
+
+    def decoded(self, since: int = 0) -> list[Record]:
+        """The records of the log, from an offset on, as a reader sees them."""
         reader = TxnShard(TxnConfig(), transaction_version=self.level)
         found = []
-        for logged in self.log:
-            record = reader.decode(logged.key, logged.value, 0)  # type: ignore[union-attr] # no markers here
-            if isinstance(record, Txn):
-                found.append(record)
+        for logged in self.log[since:]:
+            assert isinstance(logged, Logged), f"{logged} in a log without markers"
+            record = reader.decode(logged.key, logged.value, 0)
+            assert record is not None
+            found.append(record)
         return found
 
     def expire(self) -> int:
