@@ -249,6 +249,9 @@ class LogDirectory:
                 await self.disk.write_file(name, text)
         self._stored_checkpoints = texts
         self._recovery_points, self._log_starts = points, starts
+        for partition in self:
+            if partition.log.may_drop_snapshots and partition.offline is None:
+                partition.log.drop_snapshots(points.get(partition.topic_partition, 0))
 
     def _of_partitions_here(
         self, offsets: Mapping[TopicPartition, int]

@@ -139,8 +139,7 @@ class Partition:
         error = KafkaStorageError(f"{self.topic_partition} went offline: {reason}")
         while self._waiting:
             _, future = self._waiting.popleft()
-            if not future.done():
-                future.set_exception(error)
+            _fail(future, error)
         self._notify()
 
     # --- writing --------------------------------------------------------------------------------
@@ -249,7 +248,7 @@ class Partition:
             return None
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._offline is not None:
-            future.set_exception(KafkaStorageError(f"{self.topic_partition}: {self._offline}"))
+            _fail(future, KafkaStorageError(f"{self.topic_partition}: {self._offline}"))
         else:
             # Appends come in order, so those who wait do too, but for repeats of older batches.
             self._waiting.append((end_offset, future))
@@ -393,7 +392,13 @@ class Partition:
         self._offline = str(error)
         while self._waiting:
             _, future = self._waiting.popleft()
-            if not future.done():
-                future.set_exception(error)
+            _fail(future, error)
         self._notify()
         self.log.close()
+
+
+def _fail(future: asyncio.Future[None], error: BrokerError) -> None:
+    """Tell who waits; nobody has to: a client may have gone, and that is no fault of ours."""
+    if not future.done():
+        future.set_exception(error)
+        future.exception()

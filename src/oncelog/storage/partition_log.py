@@ -89,6 +89,13 @@ class PartitionLog:
         self._metadata = metadata
         self._unsynced_files: dict[File, None] = {}
         self._unsynced_directories: dict[str, None] = {}
+        #: How many snapshots there may be: only a log that wrote some is looked through.
+        self._snapshot_count = 3
+
+    @property
+    def may_drop_snapshots(self) -> bool:
+        """Whether there could be snapshots that nobody needs."""
+        return self._snapshot_count > 2
 
     # --- where it begins and ends -------------------------------------------------------------
 
@@ -206,14 +213,20 @@ class PartitionLog:
         name = segment_name(self.log_end_offset)
         self._replace_file(f"{name}.snapshot", snapshot)
         self._replace_file(f"{name}.window", window)
-        self._drop_old_snapshots()
+        self._snapshot_count += 1
 
-    def _drop_old_snapshots(self) -> None:
-        # Two are enough: should the newest be torn, the one before it serves.
+    def drop_snapshots(self, recovery_point: int) -> None:
+        """Remove the snapshots that no recovery needs.
+
+        After a crash one at or below the recovery point is taken: what it says of aborted
+        transactions is on the disk. Should the newest of these be torn, the one before it serves.
+        """
         names = [n for n in self._disk.list(self.directory) if n.endswith(".snapshot")]
-        for name in names[:-2]:
+        old = [n for n in names if int(n.removesuffix(".snapshot")) <= recovery_point]
+        for name in old[:-2]:
             self._disk.remove(f"{self.directory}/{name}")
             self._disk.remove(f"{self.directory}/{name.removesuffix('.snapshot')}.window")
+        self._snapshot_count = len(names) - len(old[:-2])
 
     def _replace_file(self, name: str, data: bytes) -> None:
         path = f"{self.directory}/{name}"

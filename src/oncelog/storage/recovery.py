@@ -67,7 +67,8 @@ async def recover(
     log.advance_start(max(bases[0], log_start_offset))
     await _open_segments(disk, recovered, recovery_point, clean=clean)
     _load_epochs(disk, recovered, recovery_point)
-    snapshot_offset = _load_producers(disk, recovered, now_ms)
+    limit = log.log_end_offset if clean else min(log.log_end_offset, recovery_point)
+    snapshot_offset = _load_producers(disk, recovered, limit, now_ms)
     if snapshot_offset < log.log_end_offset and recovered.producers:
         # Retention may take the batches that they were read from.
         log.write_snapshot(recovered.producers)
@@ -282,15 +283,19 @@ def _load_epochs(disk: Disk, recovered: Recovered, recovery_point: int) -> None:
     log.leader_epochs.truncate_from_start(log.log_start_offset)
 
 
-def _load_producers(disk: Disk, recovered: Recovered, now_ms: int) -> int:
-    """The newest good snapshot, and what was appended after it; returns the snapshot's offset."""
+def _load_producers(disk: Disk, recovered: Recovered, limit: int, now_ms: int) -> int:
+    """The newest good snapshot, and what was appended after it; returns the snapshot's offset.
+
+    A snapshot vouches for the index of aborted transactions below it, and so has to lie below
+    `limit`, up to which that index was synced.
+    """
     log = recovered.log
     names = [n for n in disk.list(log.directory) if n.endswith(".snapshot")]
     # The log start may lie above all of it (DeleteRecords): its producers may repeat all the same.
     offset = log.segments[0].base_offset
     for name in sorted(names, reverse=True):
         stem = name.removesuffix(".snapshot")
-        usable = stem.isdigit() and offset <= int(stem) <= log.log_end_offset
+        usable = stem.isdigit() and offset <= int(stem) <= limit
         table = _read_snapshot(disk, f"{log.directory}/{stem}") if usable else None
         if table is not None:
             recovered.producers, offset = table, int(stem)

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from oncelog.check.verdict import as_text
-from oncelog.testing.sim.scenario import Outcome, simulate
+from oncelog.testing.sim.scenario import TRANSACTIONAL, Outcome, simulate
 
 
 def main() -> int:
@@ -19,6 +19,9 @@ def main() -> int:
     )
     parser.add_argument("--seed", type=int, default=0, help="the first seed (default 0)")
     parser.add_argument("--count", type=int, default=1, help="how many seeds (default 1)")
+    parser.add_argument(
+        "--transactions", action="store_true", help="with transactional producers and copiers"
+    )
     parser.add_argument("--history", type=Path, help="keep the history of the last run here")
     parser.add_argument("--digests", action="store_true", help="print the digest of each seed")
     options = parser.parse_args()
@@ -26,7 +29,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         path = options.history or Path(folder) / "history.jsonl"
         for seed in range(options.seed, options.seed + options.count):
-            outcome = simulate(seed, path)
+            outcome = simulate(seed, path, TRANSACTIONAL if options.transactions else None)
             if options.digests:
                 print(seed, outcome.digest)
             if not outcome.is_good:

@@ -390,19 +390,41 @@ class Member(Client):
                 self._give_up(call)
                 raise
             read: dict[str, tuple[Record, ...]] = {}
+            ranges: dict[tuple[str, int], tuple[int, int]] = {}
             for topic in reply.responses:
                 for answer in topic.partitions:
                     part = (topic.topic, answer.partition_index)
-                    records, positions[part] = committed_records(answer, positions[part])
+                    start = positions[part]
+                    records, positions[part] = committed_records(answer, start)
                     fresh = [
                         Record(r.offset, value_of(r.value or b"", run=self._run)) for r in records
                     ]
                     if fresh:
                         read[f"{part[0]}:{part[1]}"] = tuple(fresh)
+                        ranges[part] = (start, positions[part])
                         self.delivered_count += len(fresh)
             self._recorder.ok(call, [Read(read)] if read else [])
-            if read and not await self._commit(positions):
+            if read and not await self.handle(ranges, sum(map(len, read.values()))):
                 raise _Again
+
+    async def handle(self, read: dict[tuple[str, int], tuple[int, int]], count: int) -> bool:
+        """Do with the records what a consumer does: here, note how far it has come."""
+        return await self._commit({part: end for part, (_, end) in read.items()})
+
+    @property
+    def group_id(self) -> str:
+        """The group that it is in."""
+        return self._group
+
+    @property
+    def generation(self) -> int:
+        """The generation that it joined last."""
+        return self._generation
+
+    @property
+    def member_id(self) -> str:
+        """What the group calls it."""
+        return self._member_id
 
     async def _heartbeat(self) -> bool:
         request = HeartbeatRequest(

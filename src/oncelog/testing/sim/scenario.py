@@ -9,6 +9,7 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from typing import Final
 
 from oncelog.check.history import Op, Read, Run, open_history
 from oncelog.check.recorder import Recorder
@@ -16,11 +17,13 @@ from oncelog.check.verdict import Report, Verdict, judge
 from oncelog.runtime.config import BrokerConfig
 from oncelog.testing.sim.clients import Member, Producer, Reader
 from oncelog.testing.sim.loop import SimLoop, run
-from oncelog.testing.sim.txn_clients import TxnProducer
+from oncelog.testing.sim.txn_clients import Copier, TxnProducer
 from oncelog.testing.sim.world import SimBroker, SimConnection, until
 from oncelog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 TOPIC = "a"
+#: Where copiers write to.
+OUTPUT = "b"
 PARTITIONS = 2
 #: A run that takes longer than this, in its own time, is stuck.
 VIRTUAL_LIMIT_S = 600.0
@@ -37,6 +40,12 @@ class Shape:
     #: Transactional producers; some of them share their transactional id and fence each other.
     txn_producers: int = 0
     transactions: int = 8
+    #: Members of a second group that copy what they read, in transactions.
+    copiers: int = 0
+
+
+#: Transactions of all kinds beside a plain producer and a plain group.
+TRANSACTIONAL: Final = Shape(producers=1, members=1, batches=4, txn_producers=3, copiers=2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +92,7 @@ class _Scenario:
             seed=self._seed,
             mode="subscribe",
             txn=self._shape.txn_producers > 0,
-            parts=tuple(f"{TOPIC}:{index}" for index in range(PARTITIONS)),
+            parts=tuple(f"{topic}:{i}" for topic in (TOPIC, OUTPUT) for i in range(PARTITIONS)),
         )
         with Recorder(self._history, header, clock=lambda: int(loop.time() * 1e9)) as recorder:
             async with asyncio.timeout(VIRTUAL_LIMIT_S):
@@ -115,6 +124,7 @@ class _Scenario:
                 "log.index.interval.bytes": str(rng.choice((0, 256, 4096))),
                 "num.partitions": str(PARTITIONS),
                 "offsets.topic.num.partitions": "3",
+                "transaction.state.log.num.partitions": "3",
                 "group.initial.rebalance.delay.ms": str(rng.choice((0, 300))),
                 "log.flush.offset.checkpoint.interval.ms": str(rng.choice((100, 5000))),
                 "log.retention.ms": "-1",
@@ -150,9 +160,10 @@ class _Scenario:
         writers = [
             self._txn_producer(broker, recorder, i) for i in range(self._shape.txn_producers)
         ]
+        copiers = [self._copier(broker, recorder, i, parts) for i in range(self._shape.copiers)]
         self._writers = writers
         async with asyncio.TaskGroup() as tasks:
-            for member in members:
+            for member in [*members, *copiers]:
                 tasks.create_task(member.work(self._stop))
             faults = tasks.create_task(self._inject(broker, recorder))
             sends = [tasks.create_task(self._produce(producer)) for producer in producers]
@@ -166,10 +177,10 @@ class _Scenario:
         return producers, members
 
     async def _create_topic(self, broker: SimBroker) -> None:
-        topics = [MetadataRequestTopic(name=TOPIC)]
+        topics = [MetadataRequestTopic(name=TOPIC), MetadataRequestTopic(name=OUTPUT)]
         request = MetadataRequest(topics=topics, allow_auto_topic_creation=True)
         reply = await SimConnection(broker, "setup").request(request, 9)
-        assert reply.topics[0].error_code == 0, f"the topic was not made: {reply}"
+        assert all(t.error_code == 0 for t in reply.topics), f"topics were not made: {reply}"
 
     async def _produce(self, producer: Producer) -> None:
         rng = self._draw()
@@ -189,6 +200,32 @@ class _Scenario:
             is_v2=rng.random() < 0.5,
             run=self._seed,
             timeout_ms=rng.choice((1_500, 10_000, 60_000)),
+        )
+
+    def _copier(
+        self, broker: SimBroker, recorder: Recorder, index: int, parts: list[tuple[str, int]]
+    ) -> Copier:
+        rng = self._draw()
+        producer = TxnProducer(
+            broker,
+            f"copier-{index}",
+            rng,
+            recorder,
+            transactional_id=f"copier-{index}",
+            is_v2=rng.random() < 0.5,
+            run=self._seed,
+            timeout_ms=rng.choice((1_500, 10_000)),
+        )
+        return Copier(
+            broker,
+            f"copier-{index}",
+            rng,
+            recorder,
+            group="copiers",
+            parts=parts,
+            run=self._seed,
+            target=OUTPUT,
+            producer=producer,
         )
 
     async def _transact(self, writer: TxnProducer) -> None:
@@ -225,10 +262,11 @@ class _Scenario:
         process = recorder.new_process()
         read, ends = {}, {}
         call = recorder.call(process, Op.FINAL)
-        for index in range(PARTITIONS):
-            part = f"{TOPIC}:{index}"
-            records, ends[part] = await reader.read(TOPIC, index, self._seed)
-            read[part] = tuple(records)
+        for topic in (TOPIC, OUTPUT):
+            for index in range(PARTITIONS):
+                part = f"{topic}:{index}"
+                records, ends[part] = await reader.read(topic, index, self._seed)
+                read[part] = tuple(records)
         steps = [Read({part: records for part, records in read.items() if records})]
         recorder.ok(call, steps, ends={part: [end, end] for part, end in ends.items()})
         return ends

@@ -6,17 +6,20 @@ or nobody knows what became of its transaction.
 """
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 from oncelog.check.history import Op, Write
 from oncelog.check.payload import Payload, encode_payload
 from oncelog.check.recorder import Recorder
 from oncelog.core.packing import encode_batch
 from oncelog.core.records import Record as LogRecord
-from oncelog.testing.sim.clients import RETRIABLE, Client
+from oncelog.testing.sim.clients import RETRIABLE, Client, Member
 from oncelog.testing.sim.world import Disconnected, SimBroker
 from oncelog.wire.errors import ErrorCode
+from oncelog.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from oncelog.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
@@ -25,6 +28,11 @@ from oncelog.wire.messages.end_txn import EndTxnRequest
 from oncelog.wire.messages.find_coordinator import FindCoordinatorRequest
 from oncelog.wire.messages.init_producer_id import InitProducerIdRequest
 from oncelog.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from oncelog.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 
 TRANSACTION = 1
 #: What a client of transactions simply tries again.
@@ -41,12 +49,28 @@ class Abortable(Exception):
     """This transaction cannot go on; the producer can."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupOffsets:
+    """Input that a transaction has consumed, as half-open ranges, and as whom."""
+
+    group: str
+    generation: int
+    member_id: str
+    ranges: dict[tuple[str, int], tuple[int, int]]
+
+    def recorded(self) -> list[object]:
+        """As a history has it."""
+        ranges = {f"{t}:{p}": list(span) for (t, p), span in self.ranges.items()}
+        return [self.group, self.generation, ranges]
+
+
 @dataclass(slots=True)
 class _Txn:
     """A transaction under way, as its producer knows it."""
 
     call: int
     number: int
+    offsets: "GroupOffsets | None" = None
     steps: list[Write] = field(default_factory=list)
     asked_end: str | None = None
     asked_at: int | None = None
@@ -83,20 +107,24 @@ class TxnProducer(Client):
 
     # --- one transaction ----------------------------------------------------------------------------
 
-    async def transact(self, parts: list[tuple[str, int]], *, commit: bool) -> None:
-        """Write a value to each of these partitions, all or nothing."""
+    async def transact(
+        self, parts: list[tuple[str, int]], *, commit: bool, offsets: "GroupOffsets | None" = None
+    ) -> bool:
+        """Write a value to each of these partitions, and a group's offsets: all or nothing."""
         try:
             if self._identity is None:
                 await self._open()
         except Lost:
-            return
+            return False
         self._number += 1
         values = [self._recorder.new_value() for _ in parts]
         planned = [Write(f"{t}:{p}", v) for (t, p), v in zip(parts, values, strict=True)]
         call = self._recorder.call(self._process, Op.TXN, planned, tid=self._transactional_id)
-        txn = _Txn(call, self._number)
+        txn = _Txn(call, self._number, offsets)
         try:
             await self._write_all(txn, parts, values)
+            if offsets is not None:
+                await self._send_offsets(offsets)
             await self._end(txn, commit=commit)
         except Abortable:
             await self._give_up(txn)
@@ -104,6 +132,8 @@ class TxnProducer(Client):
             self._record_unknown(txn, planned)
         else:
             self._record_end(txn, commit)
+            return commit
+        return False
 
     async def _write_all(self, txn: _Txn, parts: list[tuple[str, int]], values: list[int]) -> None:
         for index, ((topic, partition), value) in enumerate(zip(parts, values, strict=True)):
@@ -123,7 +153,9 @@ class TxnProducer(Client):
 
     def _record_end(self, txn: _Txn, commit: bool) -> None:
         end = "commit" if commit else "abort"
-        fields = {"end": end, "tc": txn.asked_at, "tid": self._transactional_id}
+        fields: dict[str, object] = {"end": end, "tc": txn.asked_at, "tid": self._transactional_id}
+        if txn.offsets is not None:
+            fields["group"] = txn.offsets.recorded()
         if commit:
             self.committed_count += 1
             self._recorder.ok(txn.call, txn.steps, **fields)
@@ -138,10 +170,10 @@ class TxnProducer(Client):
         steps = [written.get(step.part, step) for step in planned]
         if txn.asked_end == "commit":
             self.unknown_count += 1
-            self._recorder.unknown(
-                txn.call, steps, end="commit", tc=txn.asked_at, err="UNKNOWN",
-                tid=self._transactional_id,
-            )  # fmt: skip
+            fields: dict[str, object] = {"end": "commit", "tc": txn.asked_at, "err": "UNKNOWN"}
+            if txn.offsets is not None:
+                fields["group"] = txn.offsets.recorded()
+            self._recorder.unknown(txn.call, steps, tid=self._transactional_id, **fields)
             self._process = self._recorder.new_process()
         else:
             self.aborted_count += 1
@@ -236,6 +268,53 @@ class TxnProducer(Client):
             await self.pause()
         raise Lost
 
+    async def _send_offsets(self, offsets: "GroupOffsets") -> None:
+        assert self._identity is not None, "the producer is open"
+        if not self._is_v2:
+            await self._retry(
+                AddOffsetsToTxnRequest(
+                    transactional_id=self._transactional_id,
+                    producer_id=self._identity[0],
+                    producer_epoch=self._identity[1],
+                    group_id=offsets.group,
+                ),
+                3,
+                lambda reply: int(reply.error_code),
+            )
+        topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
+        for (topic, partition), (_, end) in offsets.ranges.items():
+            topics.setdefault(topic, []).append(
+                TxnOffsetCommitRequestPartition(partition_index=partition, committed_offset=end)
+            )
+        await self._retry(
+            TxnOffsetCommitRequest(
+                transactional_id=self._transactional_id,
+                group_id=offsets.group,
+                producer_id=self._identity[0],
+                producer_epoch=self._identity[1],
+                generation_id=offsets.generation,
+                member_id=offsets.member_id,
+                topics=[
+                    TxnOffsetCommitRequestTopic(name=name, partitions=parts)
+                    for name, parts in topics.items()
+                ],
+            ),
+            5 if self._is_v2 else 3,
+            lambda reply: max(p.error_code for t in reply.topics for p in t.partitions),
+        )
+
+    async def _retry(self, request: Any, version: int, code_of: Callable[[Any], int]) -> None:
+        for _ in range(TRIES):
+            try:
+                code = code_of(await self.connection().request(request, version))
+                if code == 0:
+                    return
+                self._check(code)
+            except Disconnected:
+                pass
+            await self.pause()
+        raise Lost
+
     async def _end(self, txn: _Txn, *, commit: bool) -> None:
         assert self._identity is not None, "the producer is open"
         request = EndTxnRequest(
@@ -273,3 +352,39 @@ class TxnProducer(Client):
         ):
             raise Lost
         raise Abortable
+
+
+class Copier(Member):
+    """Consumes, writes one value for each record that it read, and commits both as one."""
+
+    def __init__(
+        self,
+        broker: SimBroker,
+        name: str,
+        rng: Random,
+        recorder: Recorder,
+        *,
+        group: str,
+        parts: list[tuple[str, int]],
+        run: int,
+        target: str,
+        producer: TxnProducer,
+    ) -> None:
+        super().__init__(broker, name, rng, recorder, group=group, parts=parts, run=run)
+        self._target = target
+        self._producer = producer
+
+    async def handle(self, read: dict[tuple[str, int], tuple[int, int]], count: int) -> bool:
+        """Copy what was read; False sends the reader back to what is committed."""
+        offsets = GroupOffsets(
+            group=self.group_id,
+            generation=self.generation,
+            member_id=self.member_id,
+            ranges=read,
+        )
+        targets = [(self._target, self._rng.randrange(2)) for _ in range(count)]
+        # One value for each partition at a time: a second one needs a transaction of its own.
+        chosen = list(dict.fromkeys(targets))
+        return await self._producer.transact(
+            chosen, commit=self._rng.random() < 0.85, offsets=offsets
+        )
