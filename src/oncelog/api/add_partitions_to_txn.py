@@ -17,7 +17,7 @@ from oncelog.core.errors import (
 )
 from oncelog.core.types import INTERNAL_TOPICS, TopicPartition
 from oncelog.runtime.node import Node
-from oncelog.wire.errors import ErrorCode, txn_error_code
+from oncelog.wire.errors import ErrorCode, error_code, txn_error_code
 from oncelog.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
@@ -134,9 +134,7 @@ async def _add(
         client_version=0 if is_client else 2,
     )
     if is_client:
-        node.transactions.hear(
-            transaction.transactional_id, context.client_id, context.client_host
-        )
+        node.transactions.hear(transaction.transactional_id, context.client_id, context.client_host)
 
 
 def _results(
@@ -148,6 +146,8 @@ def _results(
         error = errors[partition]
         if error is None:
             return ErrorCode.NONE
+        if version >= FIRST_BATCHED:
+            return error_code(error)  # Brokers know every code, in version 4 too.
         return txn_error_code(error, api_key=KEY, version=version)
 
     return [

@@ -274,9 +274,12 @@ class TransactionCoordinator:
 
     def is_busy(self, transactional_id: str) -> bool:
         """Whether markers of this id are under way, and somebody would wait for them."""
-        if self._busy_wait_ms == 0 or self.partition_count == 0:
+        if self._busy_wait_ms == 0:
             return False
-        txn = self.find(transactional_id)
+        try:
+            txn = self.find(transactional_id)
+        except (CoordinatorNotAvailable, NotCoordinator):
+            return False  # Whoever asks this coordinator next is told so.
         return txn is not None and txn.state in PREPARED
 
     async def wait_until_idle(self, transactional_id: str) -> None:
@@ -361,6 +364,9 @@ class TransactionCoordinator:
         coordinator over one connection, and opens another only when it has given the first one up:
         what still arrives on that one was meant for an earlier moment.
         """
+        txn = self.find(transactional_id)
+        if txn is None or (txn.producer_id, txn.producer_epoch) != (producer_id, producer_epoch):
+            return  # It is refused for that, and must not make room for others who are late.
         known = self._speakers.get(transactional_id)
         if known is not None and known[:2] == (producer_id, producer_epoch):
             if connection < known[2]:
