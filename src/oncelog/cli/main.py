@@ -27,6 +27,8 @@ COMMANDS: Final = {
     "produce": ("oncelog.cli.produce", "write lines from standard input to a topic"),
     "consume": ("oncelog.cli.consume", "print the records of a topic"),
     "group": ("oncelog.cli.group", "list, describe, reset and delete consumer groups"),
+    "txn": ("oncelog.cli.txn", "list, describe, find, abort and fence transactions"),
+    "producers": ("oncelog.cli.producers", "who writes to a topic, and who holds up its readers"),
     "check": ("oncelog.check.command", "judge recorded runs: lost, doubled or moved records"),
 }
 

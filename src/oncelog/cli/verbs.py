@@ -16,11 +16,13 @@ def add_verb(verbs: Any, name: str, verb: Verb, summary: str, example: str) -> A
     parser = verbs.add_parser(name, help=summary)
     described(parser, f"{summary[0].upper()}{summary[1:]}.", example)
     add_connection(parser)
-    parser.set_defaults(run=lambda args: _run(args, verb))
+    parser.set_defaults(run=lambda args: run_connected(args, verb))
     return parser
 
 
-def _run(args: argparse.Namespace, verb: Verb) -> int:
+def run_connected(args: argparse.Namespace, verb: Verb) -> int:
+    """Run a verb, or a command without verbs, against the cluster that the arguments name."""
+
     async def connected() -> None:
         async with await Cluster.open(args.bootstrap, timeout=args.request_timeout) as cluster:
             await verb(cluster, args)

@@ -178,11 +178,12 @@ async def topic_configs(
 
 
 async def list_offsets(
-    cluster: Cluster, wanted: Mapping[TopicPartition, int]
+    cluster: Cluster, wanted: Mapping[TopicPartition, int], *, committed_only: bool = False
 ) -> dict[TopicPartition, int | None]:
     """For each partition the first offset at or after a time, or one of its ends.
 
-    A time is in milliseconds; `None` means that no record is that young.
+    A time is in milliseconds; `None` means that no record is that young. With `committed_only` the
+    end is the last stable offset, where read_committed readers have to stop.
     """
 
     async def attempt() -> list[ListOffsetsResponse]:
@@ -190,7 +191,10 @@ async def list_offsets(
         for node_id, partitions in (await cluster.leaders(wanted)).items():
             connection = await cluster.node(node_id)
             message = ListOffsetsRequest(
-                replica_id=-1, topics=_by_topic(partitions, wanted), timeout_ms=30_000
+                replica_id=-1,
+                isolation_level=int(committed_only),
+                topics=_by_topic(partitions, wanted),
+                timeout_ms=30_000,
             )
             replies.append(await connection.request(message))
         return replies

@@ -45,6 +45,11 @@ class Stability:
         """Whether this producer has a transaction open here."""
         return producer_id in self._open
 
+    @property
+    def is_open(self) -> bool:
+        """Whether any transaction is open here."""
+        return bool(self._open)
+
     def begin(self, producer_id: int, first_offset: int) -> None:
         """A transaction has written its first record here."""
         self._open.setdefault(producer_id, first_offset)

@@ -270,6 +270,13 @@ class BrokerConfig:
         False,
         "Whether producers may prepare a transaction and leave its outcome open (KIP-939).",
     )
+    oncelog_shard_rewrite_bytes: int = setting(
+        Kind.INT,
+        4_194_304,
+        "From which size on the logs of groups, transactions and metadata are rewritten to their "
+        "present state.",
+        low=1,
+    )
     oncelog_transaction_busy_wait_ms: int = setting(
         Kind.INT,
         2_000,

@@ -51,6 +51,10 @@ class GroupCoordinator:
         self._shards[index] = shard
         self._hosts[index] = host
 
+    def hosts(self) -> list[ShardHost[Command, Reply, Answer]]:
+        """The shards at work, in order."""
+        return [host for _, host in sorted(self._hosts.items())]
+
     @property
     def is_open(self) -> bool:
         """Whether the offsets topic exists."""

@@ -6,7 +6,7 @@ and replay are one thing: read the log, apply what it holds.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 from oncelog.core.batch import HEADER_BYTES, TRANSACTIONAL, BatchHeader, read_header
@@ -20,6 +20,11 @@ from oncelog.runtime.partition import Partition
 
 #: How long a deadline that could not be met waits for another try.
 RETRY_S: Final = 1.0
+
+
+#: A log is worth rewriting when it is this many times as large as the present state.
+REWRITE_FACTOR: Final = 4
+REWRITE_RECORDS: Final = 1000
 
 
 class ShardRecord(Protocol):
@@ -57,6 +62,12 @@ class Shard(Protocol[Command_contra, Reply, Effect]):
     def decode_marker(self, marker: Marker) -> Any | None:
         """The end of a transaction, as a record to apply."""
 
+    def live_records(self) -> Iterator[Any]:
+        """The records that would give the present state, if the log held nothing else."""
+
+    def moved(self, record: Any, offset: int) -> None:
+        """A live record was written once more, at another place."""
+
     def next_deadline_ms(self) -> int | None:
         """When `on_deadline` should be called next, in monotonic time."""
 
@@ -83,6 +94,7 @@ class ShardHost(Generic[Command, Reply, Effect]):
         self._note = note
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms: int | None = None
+        self._live_bytes = 0
 
     def replay(self) -> None:
         """Build the state from the log."""
@@ -119,6 +131,34 @@ class ShardHost(Generic[Command, Reply, Effect]):
         self._apply_marker(marker, result.base_offset)
         self._arm()
         return result.last_offset + 1
+
+    async def rewrite(self, min_bytes: int) -> Partition | None:
+        """Write the present state anew and let the log begin there, if most of it is history.
+
+        Until compaction comes this is what keeps the internal logs small. Returns the partition
+        whose head may be dropped. What a transaction has left pending is in the old part: as long
+        as one is open, nothing is moved.
+        """
+        log = self._partition.log
+        if log.size_bytes < max(min_bytes, REWRITE_FACTOR * self._live_bytes):
+            return None
+        if self._partition.offline is not None or self._partition.producers.stability.is_open:
+            return None
+        live = list(self._shard.live_records())
+        pairs = [KeyValue(*self._shard.encode(record)) for record in live]
+        self._live_bytes = sum(len(key) + len(value or b"") for key, value in pairs)
+        if log.size_bytes < REWRITE_FACTOR * self._live_bytes:
+            return None
+        start = self._partition.begin_segment()
+        for first in range(0, len(live), REWRITE_RECORDS):
+            now = self._clock.now()
+            batch = _encode(pairs[first : first + REWRITE_RECORDS], None, now)
+            result = self._partition.append(memoryview(batch), read_header(batch), now)
+            for index, record in enumerate(live[first : first + REWRITE_RECORDS]):
+                self._shard.moved(record, result.base_offset + index)
+        await self._partition.wait_committed(self.end_offset)
+        log.advance_start(start)
+        return self._partition
 
     @property
     def end_offset(self) -> int:

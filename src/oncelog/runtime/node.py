@@ -340,6 +340,18 @@ class Node:
             raise InvalidTopic(f"{name} is written by the broker alone")
         return self.partition(name, index)
 
+    async def rewrite_shards(self) -> None:
+        """Keep the logs of the shards small: let each begin with its present state."""
+        hosts: list[ShardHost[Any, Any, Any]] = [
+            *self.groups.hosts(), *self.transactions.hosts()
+        ]  # fmt: skip
+        if self._host is not None:
+            hosts.append(self._host)
+        for host in hosts:
+            partition = await host.rewrite(self.config.oncelog_shard_rewrite_bytes)
+            if partition is not None:
+                await self.logs.drop_heads([partition])
+
     async def close(self) -> None:
         """Stop in order."""
         await self.transactions.close()

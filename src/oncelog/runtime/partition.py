@@ -360,6 +360,16 @@ class Partition:
         for callback in list(self._watchers):
             callback()
 
+    def begin_segment(self) -> int:
+        """Let the next batch begin a segment of its own; returns its offset."""
+        self.check_online()
+        if self.log.segments and self.log.segments[-1].size_bytes:
+            try:
+                self.log.roll(self.config, self.producers)
+            except OSError as error:
+                raise KafkaStorageError(f"{self.topic_partition}: {error}") from error
+        return self.log.log_end_offset
+
     # --- the head -------------------------------------------------------------------------------
 
     def delete_records(self, offset: int | None) -> int:

@@ -136,6 +136,10 @@ class TransactionCoordinator:
         for shard in self._shards.values():
             shard.transaction_version = level
 
+    def hosts(self) -> list[TxnHost]:
+        """The shards at work, in order."""
+        return [host for _, host in sorted(self._hosts.items())]
+
     def all_transactions(self) -> list[Txn]:
         """Every transactional id, in order."""
         return [txn for _, shard in sorted(self._shards.items()) for txn in shard]

@@ -82,6 +82,7 @@ class BrokerCore:
         await self._read_identity()
         await self.node.open()
         self.is_open = True
+        await self.node.rewrite_shards()
         self._take_note(
             notes.Opened(
                 partitions=sum(1 for _ in self.logs),
@@ -149,6 +150,7 @@ class BrokerCore:
 
     async def _apply_retention(self, now: Now) -> None:
         await self.logs.apply_retention(now)
+        await self.node.rewrite_shards()
 
     async def _expire_producers(self, now: Now) -> None:
         self.logs.expire_producers(now, self.node.config.producer_id_expiration_ms)

@@ -281,6 +281,20 @@ class GroupShard:
             self._put(rebalance.wake(group, now, self._config))
         self._sweep_at_ms = now.monotonic_ms + self._config.offsets_retention_check_interval_ms
 
+    def live_records(self) -> Iterator[StoredRecord]:
+        """The records that would give the present state, if the log held nothing else."""
+        for _, group in sorted(self._groups.items()):
+            if group.written:
+                yield group.written
+        for group_id in self._offsets.group_ids():
+            for _, stored in sorted(self._offsets.of(group_id).items()):
+                yield stored.committed
+
+    def moved(self, record: StoredRecord, offset: int) -> None:
+        """A live record was written once more, at another place."""
+        if isinstance(record, OffsetCommitted):
+            self._offsets.put(record, offset)
+
     def stored_state(self) -> StoredState:
         """What the log says, as this shard understands it: equal before and after a replay."""
         return StoredState(

@@ -1,7 +1,7 @@
 """The metadata shard: decides what topics, settings and producer ids there are."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias, assert_never
 from uuid import UUID
@@ -331,6 +331,19 @@ class MetadataShard:
     def encode(self, record: Record) -> KeyValue:
         """A record as the log holds it."""
         return records.encode(record)
+
+    def live_records(self) -> Iterator[Record]:
+        """The records that would give the present state, if the log held nothing else."""
+        yield from (topic for _, topic in sorted(self.topics.items()))
+        for node_id, configs in self.broker_configs.items():
+            yield BrokerConfigs(node_id=node_id, configs=configs)
+        yield ProducerIds(next_id=self.next_producer_id)
+        yield BrokerStarted(leader_epoch=self.leader_epoch)
+        for name, level in sorted(self.feature_levels.items()):
+            yield FeatureLevel(name=name, level=level)
+
+    def moved(self, record: Record, offset: int) -> None:
+        """Where a record stands means nothing here."""
 
     def decode_pending(
         self, key: bytes, value: bytes | None, timestamp_ms: int, producer_id: int

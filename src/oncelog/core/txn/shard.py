@@ -583,6 +583,13 @@ class TxnShard:
         flexible = self.transaction_version >= FIRST_FLEXIBLE
         return KeyValue(key, records.encode_value(record, flexible=flexible))
 
+    def live_records(self) -> Iterator[Record]:
+        """The records that would give the present state, if the log held nothing else."""
+        return iter(self)
+
+    def moved(self, record: Record, offset: int) -> None:
+        """Where a record stands means nothing here."""
+
     def decode_pending(
         self, key: bytes, value: bytes | None, timestamp_ms: int, producer_id: int
     ) -> Record | None:

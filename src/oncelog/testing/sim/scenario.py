@@ -128,6 +128,8 @@ class _Scenario:
                 "group.initial.rebalance.delay.ms": str(rng.choice((0, 300))),
                 "log.flush.offset.checkpoint.interval.ms": str(rng.choice((100, 5000))),
                 "log.retention.ms": "-1",
+                "log.retention.check.interval.ms": str(rng.choice((300, 60_000))),
+                "oncelog.shard.rewrite.bytes": str(rng.choice((2048, 1 << 20))),
             },
             origin="simulation",
         )
