@@ -97,11 +97,13 @@ class Connection(asyncio.BufferedProtocol):
         """Bytes have arrived."""
         self.active_at = asyncio.get_running_loop().time()
         try:
-            self._waiting.extend(self._frames.received(nbytes))
+            frames = self._frames.received(nbytes)
         except BadFrame as error:
             self._drop(error)
             return
-        self._watch_half_frame()
+        if frames or self._half is None:
+            self._waiting.extend(frames)
+            self._watch_half_frame()
         self._pump()
 
     def eof_received(self) -> bool:
@@ -140,11 +142,15 @@ class Connection(asyncio.BufferedProtocol):
         self._drop(BadFrame("the client does not read its replies"))
 
     def _watch_half_frame(self) -> None:
-        """A frame that has begun must end in time, or its sender only holds our memory."""
+        """A frame that has begun must end in time, or its sender only holds our memory.
+
+        The time begins with the frame, not with its newest bytes, and stands still while it is we
+        who do not read.
+        """
         if self._half is not None:
             self._half.cancel()
             self._half = None
-        if self._frames.is_midway:
+        if self._frames.is_midway and not self._is_paused:
             timeout_s = self._node.config.oncelog_half_frame_timeout_ms / 1000
             self._half = asyncio.get_running_loop().call_later(timeout_s, self._half_expired)
 
@@ -162,9 +168,11 @@ class Connection(asyncio.BufferedProtocol):
         if must_pause and not self._is_paused:
             self._is_paused = True
             self._transport.pause_reading()
+            self._watch_half_frame()
         elif self._is_paused and not must_pause:
             self._is_paused = False
             self._transport.resume_reading()
+            self._watch_half_frame()
 
     def _drop(self, error: Exception) -> None:
         log.info("connection closed", extra={"fields": {"peer": self._peer, "why": str(error)}})
