@@ -36,6 +36,14 @@ def overlapping_commits(*, confirmed: int, other: int, kind: str, found: int | N
     return script.committed(3, found)
 
 
+def overlapping_opens() -> Script:
+    """Two processes open the same transactional id at the same time."""
+    script = Script()
+    one = script.event(1, "call", "open", tid="x")
+    two = script.event(2, "call", "open", tid="x")
+    return script.done("ok", one).done("ok", two)
+
+
 def lost_call(process: int, part: str, value: int, offset: int | None) -> Script:
     """The writer's call line died with it; its completion was put together later."""
     script = Script().read(2, part, (0, value))
@@ -137,6 +145,22 @@ SHOWN: dict[str, list[Script]] = {
         Script().txn(1, "?", w(A, 1), w("b:0", 2)).final({A: [(0, 1)], "b:0": []}),
         Script().txn(1, "C", w(A, 1), w("b:0", 2)).final({A: [(0, 1)], "b:0": []}),
         Script().txn(1, "?", w(A, 1), w("b:0", 2)).read(2, "b:0", (0, 2)).final({A: [(0, 1)], "b:0": []}),
+        # The values without the offsets, and the offsets without the values.
+        Script().txn(1, "?", w("b:0", 1), group=["g", 1, {A: [0, 5]}]).note("heal").committed(2, None)
+        .final({A: [], "b:0": [(0, 1)]}),
+        Script().txn(1, "?", w("b:0", 1), group=["g", 1, {A: [0, 5]}]).note("heal").committed(2, 5)
+        .final({A: [], "b:0": []}),
+        Script().txn(1, "A", w("b:0", 1), group=["g", 1, {A: [0, 5]}])
+        .txn(1, "C", w("b:0", 2), group=["g", 1, {A: [5, 9]}]).note("heal").committed(2, 9)
+        .final({A: [], "b:0": [(1, 2)]}),
+    ],
+    "zombie-write": [
+        Script().whole(1, "ok", "open", tid="x").whole(2, "ok", "open", tid="x")
+        .txn(1, "C", w(A, 1), tid="x").read(3, A, (0, 1)),
+        Script().whole(2, "ok", "open", tid="x", id=[7, 3]).txn(1, "?", w(A, 1), tid="x", id=[7, 2])
+        .final({A: [(0, 1)]}),
+        Script().whole(2, "ok", "open", tid="x", id=[8, 0]).txn(1, "C", w(A, 1), tid="x", id=[7, 2])
+        .final({A: [(0, 1)]}),
     ],
     "early-read": [
         Script().txn(1, "C", w(A, 1), tc=9 * MS).read(2, A, (0, 1)),
@@ -272,6 +296,35 @@ NEARLY: dict[str, list[Script]] = {
         Script().txn(1, "?", w(A, 1), w("b:0", 2)).final({A: [], "b:0": []}),
         Script().txn(1, "?", w(A, 1), w("b:0", 2)).final({A: [(0, 1)], "b:0": [(0, 2)]}),
         Script().txn(1, "?", w(A, 1), w("b:0", 2)).read(2, A, (0, 1)),
+        Script().txn(1, "?", w("b:0", 1), group=["g", 1, {A: [0, 5]}]).note("heal").committed(2, 5)
+        .final({A: [], "b:0": [(0, 1)]}),
+        Script().txn(1, "?", w("b:0", 1), group=["g", 1, {A: [0, 5]}]).note("heal").committed(2, None)
+        .final({A: [], "b:0": []}),
+        # Another transaction consumed the same again.
+        Script().txn(1, "A", w("b:0", 1), group=["g", 1, {A: [0, 5]}])
+        .txn(2, "C", w("b:0", 2), group=["g", 1, {A: [0, 9]}]).note("heal").committed(3, 9)
+        .final({A: [], "b:0": [(1, 2)]}),
+        # Somebody set the offset by hand, or asked before all was over.
+        Script().txn(1, "?", w("b:0", 1), group=["g", 1, {A: [0, 5]}]).commit(2, 5).note("heal")
+        .committed(3, 5).final({A: [], "b:0": []}),
+        Script().txn(1, "?", w("b:0", 1), group=["g", 1, {A: [0, 5]}]).committed(2, None).note("heal")
+        .final({A: [], "b:0": [(0, 1)]}),
+    ],
+    "zombie-write": [
+        # The newer one came after the commit was asked for, or is the same one.
+        Script().whole(1, "ok", "open", tid="x").txn(1, "?", w(A, 1), tid="x")
+        .whole(2, "ok", "open", tid="x").final({A: [(0, 1)]}),
+        Script().whole(1, "ok", "open", tid="x").whole(1, "ok", "open", tid="x")
+        .txn(1, "C", w(A, 1), tid="x").read(3, A, (0, 1)),
+        Script().whole(1, "ok", "open", tid="x").whole(2, "ok", "open", tid="y")
+        .txn(1, "C", w(A, 1), tid="x").read(3, A, (0, 1)),
+        # Nothing of the zombie was read.
+        Script().whole(1, "ok", "open", tid="x").whole(2, "ok", "open", tid="x")
+        .txn(1, "?", w(A, 1), tid="x").final({A: []}),
+        # Asked for at the same time: who was first is not known without epochs, and known with them.
+        overlapping_opens().txn(1, "C", w(A, 1), tid="x").read(3, A, (0, 1)),
+        Script().whole(2, "ok", "open", tid="x", id=[7, 2]).txn(1, "C", w(A, 1), tid="x", id=[7, 3])
+        .read(3, A, (0, 1)),
     ],
     "early-read": [
         Script().txn(1, "C", w(A, 1)).read(2, A, (0, 1)),

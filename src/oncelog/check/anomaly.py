@@ -28,6 +28,7 @@ class Name(StrEnum):
     OVERLAP = "overlap"
     HOLE = "hole"
     LATEST_BACK = "latest-back"
+    ZOMBIE_WRITE = "zombie-write"
     STUCK = "stuck"
 
 

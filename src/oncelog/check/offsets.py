@@ -37,6 +37,11 @@ class OffsetReads:
         self._commits: dict[tuple[str, str], list[_Commit]] = {}
         self._calls: dict[int, dict[tuple[str, str], _Commit]] = {}
         self._fetches: dict[int, _Fetch] = {}
+        self._is_healed = False
+        #: What a group's offset was when everything was over, and the event that says so.
+        self.settled: dict[tuple[str, str], tuple[int | None, int]] = {}
+        #: Groups and partitions whose offset was also set outside of transactions.
+        self.plain: set[tuple[str, str]] = set()
 
     def add(self, event: Event) -> None:
         """Take in the next event."""
@@ -47,6 +52,8 @@ class OffsetReads:
                 self._add_commit(event)
             case Op.COMMITTED:
                 self._add_committed(event)
+            case Op.HEAL:
+                self._is_healed = True
             case Op.CRASH:
                 self._fetches = {
                     call: fetch
@@ -96,6 +103,8 @@ class OffsetReads:
             return
         for part, (_, end) in event.group.offsets.items():
             key = event.group.name, part
+            if event.op is Op.COMMIT:
+                self.plain.add(key)
             if end is not None and key not in asked:
                 asked[key] = _Commit(end, called)
                 self._commits.setdefault(key, []).append(asked[key])
@@ -129,6 +138,8 @@ class OffsetReads:
             return
         for part, (_, found) in event.group.offsets.items():
             self._judge(event, fetch, (name, part), found)
+            if self._is_healed:
+                self.settled[name, part] = found, event.n
 
     def _judge(self, event: Event, fetch: _Fetch, key: tuple[str, str], found: int | None) -> None:
         returned = -1 if found is None else found

@@ -5,10 +5,13 @@ were refused: what certainly had no effect must not be read.)
 """
 
 from array import array
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
 
 from oncelog.check.anomaly import Anomaly, Name
 from oncelog.check.derive import (
+    CONFIRMED,
     FAILED,
     IS_TXN,
     NONE,
@@ -19,6 +22,7 @@ from oncelog.check.derive import (
     Facts,
     Place,
 )
+from oncelog.check.offsets import OffsetReads
 
 
 def torn_transactions(facts: Facts) -> dict[int, Anomaly]:
@@ -43,6 +47,66 @@ def _torn(facts: Facts, op: int, present_count: int, absent: list[int]) -> Anoma
         f"{facts.ops.process[op]} ({_asked(facts, op)}) and lacks {lacking}",
         values=tuple(facts.value[row] for row in absent),
         events=_events(facts, op),
+    )
+
+
+def torn_offsets(facts: Facts, reads: OffsetReads) -> Iterator[Anomaly]:
+    """The offsets in a transaction share the fate of its values: here one of both went alone.
+
+    Told from what the group's offsets are after healing, where only transactions have set them.
+    """
+    for (group, part), consumed in sorted(facts.consumed.items()):
+        if (group, part) not in reads.settled or (group, part) in reads.plain:
+            continue
+        found, event = reads.settled[group, part]
+        settled = 0 if found is None else found
+        covered = _Ranges(
+            (consumed.start[index], consumed.end[index])
+            for index, op in enumerate(consumed.op)
+            if facts.is_proven_txn(op)
+        )
+        for index, op in enumerate(consumed.op):
+            start, end = consumed.start[index], consumed.end[index]
+            if facts.is_proven_txn(op):
+                # Of a confirmed one a stale offset is told already.
+                is_torn = end > settled and facts.ops.state[op] != CONFIRMED
+                what = f"its values were read, and the offset is {settled}"
+            else:
+                is_skipped = end <= settled and not covered.touch(start, end)
+                is_torn = is_skipped and _is_absent(facts, op)
+                what = f"none of its values is there, and the offset is {settled}"
+            if is_torn:
+                yield Anomaly(
+                    name=Name.TORN,
+                    text=f"the transaction of process {facts.ops.process[op]} ({_asked(facts, op)}) "
+                    f"consumed {_range(part, consumed, index)} for group {group}: {what}, as event "
+                    f"{event} was told",
+                    events=(*_events(facts, op), event),
+                    places=(Place(part, end),),
+                )
+
+
+class _Ranges:
+    """Half-open ranges that can be asked whether they meet another."""
+
+    def __init__(self, ranges: Iterable[tuple[int, int]]) -> None:
+        ordered = sorted(ranges)
+        self._starts = [start for start, _ in ordered]
+        self._ends = list(accumulate((end for _, end in ordered), max))
+
+    def touch(self, start: int, end: int) -> bool:
+        before = bisect_left(self._starts, end)
+        return before > 0 and self._ends[before - 1] > start
+
+
+def _is_absent(facts: Facts, op: int) -> bool:
+    """Whether it wrote something, and the final read lacks all of it."""
+    rows = [row for row, writer in enumerate(facts.op) if writer == op]
+    return bool(rows) and all(
+        facts.home(row).final_event is not None
+        and not facts.home(row).log_start
+        and not facts.flags[row] & READ
+        for row in rows
     )
 
 

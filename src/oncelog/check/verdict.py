@@ -7,6 +7,7 @@ from typing import Final
 
 from oncelog.check.anomaly import Anomaly, Name
 from oncelog.check.derive import Facts
+from oncelog.check.fencing import Owners, zombie_writes
 from oncelog.check.floors import Floor, Tally, floors
 from oncelog.check.history import History, Run, Unreadable
 from oncelog.check.loss import missing_values, stuck_partitions
@@ -19,6 +20,7 @@ from oncelog.check.transactions import (
     early_reads,
     own_reads,
     reads_of_what_failed,
+    torn_offsets,
     torn_transactions,
 )
 
@@ -70,16 +72,18 @@ class Report:
 def judge(history: History, *, with_floors: bool = True) -> Report:
     """Read a history to its end and judge it; raises Unreadable."""
     facts, reading, offset_reads, tally = Facts(history.run), Reading(), OffsetReads(), Tally()
+    owners = Owners()
     try:
         for event in history.events:
             facts.add(event)
             reading.add(event)
             offset_reads.add(event)
+            owners.add(event)
             tally.add(event)
     except Unreadable as error:
         raise Unreadable(error.why, source=history.source, line=error.line) from None
     facts.finish()
-    findings = _findings(_anomalies(facts, reading, offset_reads))
+    findings = _findings(_anomalies(facts, reading, offset_reads, owners))
     missed = [floor for floor in floors(history.run, facts, tally) if floor.is_missed]
     return Report(
         source=history.source,
@@ -101,7 +105,9 @@ def judge(history: History, *, with_floors: bool = True) -> Report:
     )
 
 
-def _anomalies(facts: Facts, reading: Reading, offset_reads: OffsetReads) -> Iterator[Anomaly]:
+def _anomalies(
+    facts: Facts, reading: Reading, offset_reads: OffsetReads, owners: Owners
+) -> Iterator[Anomaly]:
     """Every check, the most telling first. A new anomaly is one more function and one more line."""
     yield from split_offsets(facts)
     yield from moved_and_repeated_values(facts)
@@ -109,6 +115,8 @@ def _anomalies(facts: Facts, reading: Reading, offset_reads: OffsetReads) -> Ite
     torn = torn_transactions(facts)
     yield from missing_values(facts, reading, frozenset(torn))
     yield from torn.values()
+    yield from torn_offsets(facts, offset_reads)
+    yield from zombie_writes(facts, owners)
     yield from reads_of_what_failed(facts)
     yield from early_reads(facts)
     yield from own_reads(facts)
