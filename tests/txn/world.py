@@ -13,7 +13,7 @@ import asyncio
 import errno
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol
 
 from oncelog.core.batch import HEADER_BYTES
 from oncelog.core.records import batches
@@ -28,8 +28,7 @@ from oncelog.wire.messages.create_topics import (
     CreateTopicsRequest,
 )
 from oncelog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-
-T = TypeVar("T")
+from oncelog.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 
 #: Small numbers of partitions start faster; the rest is as in a broker of today.
 SETTINGS: Final[Mapping[str, str]] = {
@@ -179,6 +178,14 @@ class World:
                 file.inode.sync(len(file.inode.changes))
         self._start_again()
 
+    def set_transaction_version(self, level: int) -> None:
+        """UpdateFeatures: the level of transactions that clients are told."""
+        update = FeatureUpdateKey(
+            feature="transaction.version", max_version_level=level, upgrade_type=2
+        )
+        reply = self.ask(UpdateFeaturesRequest(feature_updates=[update], timeout_ms=10_000), 1)
+        assert reply.error_code == 0, reply
+
     # --- topics -------------------------------------------------------------------------------------
 
     def create(
@@ -189,8 +196,12 @@ class World:
 
     def delete(self, name: str) -> None:
         """Delete a topic."""
-        request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=10_000)
-        assert [each.error_code for each in self.ask(request, 6).responses] == [0]
+        reply = self.ask(self.a_deletion(name), 6)
+        assert [each.error_code for each in reply.responses] == [0]
+
+    def a_deletion(self, name: str) -> DeleteTopicsRequest:
+        """The request, to be sent at any moment."""
+        return DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=10_000)
 
 
 class SimLine:

@@ -55,7 +55,9 @@ async def _write(node: Node, wanted: WritableTxnMarker, topic: str, index: int) 
         producer_id=wanted.producer_id,
         producer_epoch=wanted.producer_epoch,
         committed=wanted.transaction_result,
-        coordinator_epoch=wanted.coordinator_epoch,
+        # Nobody is ahead of this broker: an epoch that has not come yet would shut out those who
+        # have to end the producer's next transactions.
+        coordinator_epoch=min(wanted.coordinator_epoch, node.logs.leader_epoch),
     )
     try:
         partition = node.partition(topic, index)

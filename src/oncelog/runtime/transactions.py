@@ -8,7 +8,7 @@ would sleep for longer than the markers take.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
 from oncelog.core.errors import (
@@ -24,7 +24,7 @@ from oncelog.core.errors import (
 from oncelog.core.markers import Marker
 from oncelog.core.producers import MAX_EPOCH, Producer
 from oncelog.core.txn.machine import PREPARED, TxnState
-from oncelog.core.txn.records import Txn
+from oncelog.core.txn.records import Partitions, Txn
 from oncelog.core.txn.shard import (
     V2,
     AddPartitions,
@@ -59,6 +59,10 @@ TxnHost = ShardHost[Command, Reply, Effect]
 
 #: How long a marker that could not be written waits for another try: the disk may be full.
 MARKER_RETRY_S: Final = 0.2
+MARKER_RETRY_MAX_S: Final = 2.0
+
+#: Markers that are written and not committed yet, with their partitions.
+Commits: TypeAlias = dict[asyncio.Future[None], tuple[TopicPartition, UUID | None]]
 
 
 class Heard(NamedTuple):
@@ -463,7 +467,7 @@ class TransactionCoordinator:
             self._metrics.transactions_committed += 1
         else:
             self._metrics.transactions_aborted += 1
-        commits: list[asyncio.Future[None]] = []
+        commits: Commits = {}
         failed = self._try_markers(effect, txn.partitions, commits)
         if failed or commits:
             self._start(self._finish_markers(effect, failed, commits))
@@ -473,9 +477,9 @@ class TransactionCoordinator:
     def _try_markers(
         self,
         effect: WriteMarkers,
-        partitions: tuple[tuple[TopicPartition, UUID | None], ...],
-        commits: list[asyncio.Future[None]],
-    ) -> tuple[tuple[TopicPartition, UUID | None], ...]:
+        partitions: Partitions,
+        commits: Commits,
+    ) -> Partitions:
         """Write markers to partitions; returns those where it has to be tried again."""
         failed = []
         for topic_partition, topic_id in partitions:
@@ -487,14 +491,18 @@ class TransactionCoordinator:
             if future is None:
                 self._mark_done(effect.txn, topic_partition)
             else:
-                commits.append(future)
+                commits[future] = (topic_partition, topic_id)
                 future.add_done_callback(self._marking_done(effect.txn, topic_partition))
         return tuple(failed)
 
     def _marking_done(
         self, txn: Txn, topic_partition: TopicPartition
     ) -> Callable[[asyncio.Future[None]], None]:
-        return lambda done: self._mark_done(txn, topic_partition)
+        def done(committed: asyncio.Future[None]) -> None:
+            if not committed.cancelled() and committed.exception() is None:
+                self._mark_done(txn, topic_partition)
+
+        return done
 
     def _mark_done(self, txn: Txn, topic_partition: TopicPartition) -> None:
         self._unmarked.get(txn.transactional_id, set()).discard(topic_partition)
@@ -537,19 +545,22 @@ class TransactionCoordinator:
     async def _finish_markers(
         self,
         effect: WriteMarkers,
-        failed: tuple[tuple[TopicPartition, UUID | None], ...],
-        commits: list[asyncio.Future[None]],
+        failed: Partitions,
+        commits: Commits,
     ) -> None:
         """Wait for the markers, and try again where one could not be written."""
+        retry_s = MARKER_RETRY_S
         while True:
             if commits:
                 await asyncio.wait(commits)
-            if any(done.exception() is not None for done in commits):
-                return  # A log went offline: after a restart the markers are written again.
+            # A log went offline, and a restart writes its marker; or its topic was deleted, which
+            # the next try finds out. Nobody else is held up by either.
+            failed += tuple(place for done, place in commits.items() if done.exception())
             if not failed:
                 break
-            await asyncio.sleep(MARKER_RETRY_S)
-            commits = []
+            await asyncio.sleep(retry_s)
+            retry_s = min(2 * retry_s, MARKER_RETRY_MAX_S)
+            commits = {}
             failed = self._try_markers(effect, failed, commits)
         self._complete(effect.txn)
 
@@ -558,6 +569,7 @@ class TransactionCoordinator:
             transactional_id=txn.transactional_id,
             producer_id=txn.producer_id,
             producer_epoch=txn.producer_epoch,
+            started_at_ms=txn.started_at_ms,
         )
         self._unmarked.pop(txn.transactional_id, None)
         decided_at = self._decided_at.pop(txn.transactional_id, None)
