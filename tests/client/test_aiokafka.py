@@ -125,7 +125,8 @@ async def test_a_record_comes_back_as_it_was_sent_with_every_codec(
 @running
 async def test_offsets_are_found_by_time(oncelog: Oncelog, topic: str) -> None:
     partition = TopicPartition(topic, 1)
-    async with a_producer(oncelog) as producer:
+    # Not its default of acks=1, which is answered before the records may be seen.
+    async with a_producer(oncelog, acks="all") as producer:
         for number in range(100):
             at_ms = FIRST_TIME_MS + 10 * number
             await producer.send(topic, b"x", partition=1, timestamp_ms=at_ms)
