@@ -50,29 +50,38 @@ class Member:
         reply = await self.wire.ask(FindCoordinatorRequest(key=self.group_id, key_type=0), 3)
         assert reply.error_code == 0, reply
 
+    async def introduce(self) -> None:
+        """Get a member id without joining yet (KIP-394): the next round waits for this member."""
+        if not self.member_id and self.instance is None:
+            reply = await self._ask_to_join(30_000)
+            assert reply.error_code == ErrorCode.MEMBER_ID_REQUIRED, reply
+
     async def join(self, *, rebalance_ms: int = 30_000) -> int:
         """Join, and once more with the id that the broker gave; returns the error code."""
-        reply: JoinGroupResponse | None = None
-        while reply is None or reply.error_code == ErrorCode.MEMBER_ID_REQUIRED:
-            reply = await self.wire.ask(
-                JoinGroupRequest(
-                    group_id=self.group_id,
-                    session_timeout_ms=self.session_ms,
-                    rebalance_timeout_ms=rebalance_ms,
-                    member_id=self.member_id,
-                    group_instance_id=self.instance,
-                    protocol_type="consumer",
-                    protocols=[JoinGroupRequestProtocol(name="range", metadata=b"\0\1\0\0\0\0")],
-                ),
-                7,
-            )
-            assert reply is not None
-            self.member_id = reply.member_id
+        reply = await self._ask_to_join(rebalance_ms)
+        if reply.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            reply = await self._ask_to_join(rebalance_ms)
         if reply.error_code == 0:
             self.generation = reply.generation_id
             self.leader = reply.leader
             self.members = [member.member_id for member in reply.members]
         return reply.error_code
+
+    async def _ask_to_join(self, rebalance_ms: int) -> JoinGroupResponse:
+        reply: JoinGroupResponse = await self.wire.ask(
+            JoinGroupRequest(
+                group_id=self.group_id,
+                session_timeout_ms=self.session_ms,
+                rebalance_timeout_ms=rebalance_ms,
+                member_id=self.member_id,
+                group_instance_id=self.instance,
+                protocol_type="consumer",
+                protocols=[JoinGroupRequestProtocol(name="range", metadata=b"\0\1\0\0\0\0")],
+            ),
+            7,
+        )
+        self.member_id = reply.member_id
+        return reply
 
     @property
     def is_leader(self) -> bool:
