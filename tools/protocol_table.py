@@ -1,7 +1,7 @@
 """Writes the table in `docs/protocol.md` from the registry of APIs.
 
-    python tools/protocol_table.py          # rewrite the table
-    python tools/protocol_table.py --check  # only say whether it is up to date
+python tools/protocol_table.py          # rewrite the table
+python tools/protocol_table.py --check  # only say whether it is up to date
 """
 
 import sys
@@ -25,9 +25,7 @@ def table() -> str:
             versions += f" (offered from {api.advertised_first})"
         flexible = request_class(key).FLEXIBLE_SINCE
         since = "never" if flexible > api.last else str(flexible)
-        lines.append(
-            f"| {key} | {api.name} | {versions} | {since} | `api/{module_name(key)}.py` |"
-        )
+        lines.append(f"| {key} | {api.name} | {versions} | {since} | `api/{module_name(key)}.py` |")
     return "\n".join(lines)
 
 
