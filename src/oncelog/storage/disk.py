@@ -82,6 +82,10 @@ class Disk(Protocol):
         """Make the content of these files and the names in these directories durable."""
 
 
+#: Each file that is synced takes a second handle meanwhile.
+SYNCED_AT_ONCE = 256
+
+
 class RealFile:
     """A file of the operating system; its handle may be closed behind the scenes and reopened."""
 
@@ -232,15 +236,14 @@ class RealDisk:
             absolute.unlink(missing_ok=True)
 
     async def sync(self, files: Iterable[File], directories: Iterable[str] = ()) -> None:
-        """Make files and directories durable, all in one visit to the thread."""
-        # A handle of our own: the file's may be closed to make room while the thread works.
-        handles = []
-        for file in files:
-            assert isinstance(file, RealFile), f"{file.path} is not of this disk"
-            with contextlib.suppress(FileNotFoundError):  # deleted meanwhile: nothing to keep
-                handles.append(os.dup(file.fd()))
+        """Make files and directories durable, as many as can be in one visit to the thread."""
+        waiting = list(files)
         paths = [self.absolute(path) for path in directories]
-        await self._in_thread(_sync_all, handles, paths)
+        while waiting or paths:
+            now, waiting = waiting[:SYNCED_AT_ONCE], waiting[SYNCED_AT_ONCE:]
+            # Directories last: a name must not outlive the content that it was given for.
+            folders, paths = ([], paths) if waiting else (paths, [])
+            await self._in_thread(_sync_all, _duplicates(now), folders)
 
     async def _in_thread(self, function: "object", *arguments: "object") -> None:
         loop = asyncio.get_running_loop()
@@ -251,6 +254,16 @@ class RealDisk:
         self._syncer.shutdown(wait=True)
         for file in list(self._open):
             file.close()
+
+
+def _duplicates(files: Sequence[File]) -> list[int]:
+    """Handles of our own: a file's may be closed to make room while the thread works."""
+    handles = []
+    for file in files:
+        assert isinstance(file, RealFile), f"{file.path} is not of this disk"
+        with contextlib.suppress(FileNotFoundError):  # deleted meanwhile: nothing to keep
+            handles.append(os.dup(file.fd()))
+    return handles
 
 
 def _sync_directory(path: Path) -> None:
