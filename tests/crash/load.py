@@ -1,6 +1,7 @@
 """Writers and readers that go on through kills, and record all they asked for and learnt."""
 
 import threading
+import time
 from collections.abc import Iterable
 from contextlib import closing
 from functools import partial
@@ -13,6 +14,8 @@ from oncelog.check import Op, Payload, Read, Record, Recorder, Write, encode_pay
 
 TOPIC = "a"
 GROUP = "g"
+#: How long the last look at everything may take.
+FINAL_S = 60.0
 
 #: Clients that look again soon: a broker that was killed is back in half a second.
 PATIENT = {
@@ -275,10 +278,11 @@ def read_everything(load: Load) -> None:
             ends[part] = [end, end]
             if end:
                 left[part] = end
+        deadline = time.monotonic() + FINAL_S
         while left:
+            assert time.monotonic() < deadline, f"{left} is left to read"
             call = load.recorder.call(process, Op.FINAL)
-            read = reader.read_of(consumer.consume(500, timeout=5))
-            assert read.records, f"nothing more to read, and {left} is left"
+            read = reader.read_of(consumer.consume(500, timeout=0.2))
             for part, records in read.records.items():
                 if records[-1].offset + 1 >= left.get(part, 0):
                     left.pop(part, None)
