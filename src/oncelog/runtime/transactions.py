@@ -59,6 +59,8 @@ TxnHost = ShardHost[Command, Reply, Effect]
 
 #: How long a marker that could not be written waits for another try: the disk may be full.
 MARKER_RETRY_S: Final = 0.2
+#: How much of a client's name is kept for each id: it may be 32 KiB long.
+CLIENT_ID_KEPT: Final = 200
 MARKER_RETRY_MAX_S: Final = 2.0
 
 #: Markers that are written and not committed yet, with their partitions.
@@ -176,7 +178,7 @@ class TransactionCoordinator:
     def hear(self, transactional_id: str, client_id: str, client_host: str) -> None:
         """Remember who spoke for an id that exists, for those who wonder whose it is."""
         at_ms = self._clock.now().wall_ms
-        self._heard[transactional_id] = Heard(client_id, client_host, at_ms)
+        self._heard[transactional_id] = Heard(client_id[:CLIENT_ID_KEPT], client_host, at_ms)
 
     def last_heard(self, transactional_id: str) -> Heard | None:
         """Who spoke last under an id, since this broker started."""
