@@ -246,6 +246,18 @@ def test_a_replaced_producer_does_not_learn_its_successors_identity(committed: b
     assert coordinator.code(abort(WHO, version=V2)) == FENCED
 
 
+def test_an_end_at_the_epoch_before_a_start_is_no_repeat() -> None:
+    """The epoch was raised by InitProducerId, and a V1 commit has followed: whose would it be?"""
+    coordinator = Coordinator(a_txn(state=S.EMPTY, epoch=E))
+    coordinator.ask(init(WHO))
+    coordinator.ask(add(NEXT_WHO, P0))
+    coordinator.ask(commit(NEXT_WHO))
+    coordinator.mark()
+
+    assert coordinator.code(commit(WHO, version=V2)) == FENCED
+    assert coordinator.code(init(WHO)) == FENCED
+
+
 def test_a_client_that_is_ahead_of_its_markers_does_not_fence_itself() -> None:
     """Flaw 10.17 a (KAFKA-18464): 51 while CompleteCommit is pending, then one more bump."""
     coordinator = Coordinator(a_txn(epoch=E, client_version=V2))
