@@ -158,7 +158,10 @@ def list_offset(
     """ListOffsets of one partition."""
     part = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
     request = ListOffsetsRequest(
-        isolation_level=isolation, topics=[ListOffsetsTopic(name=topic, partitions=[part])]
+        # Brokers and tools have other numbers, and are told the high watermark.
+        replica_id=-1,
+        isolation_level=isolation,
+        topics=[ListOffsetsTopic(name=topic, partitions=[part])],
     )
     answer: ListOffsetsPartitionResponse = line.ask(request, version).topics[0].partitions[0]
     return answer

@@ -105,6 +105,20 @@ def test_the_longest_timeout_is_allowed(world: World) -> None:
 # --- recovering one (KIP-360) ---------------------------------------------------------------
 
 
+@pytest.mark.parametrize("is_v2", [False, True])
+def test_an_end_that_comes_after_the_recovery_is_fenced(world: World, is_v2: bool) -> None:
+    """Section 3.3: the answer to a recovery begins anew; it was taken for a repeat of the abort."""
+    producer = Producer(world, is_v2=is_v2).ready().begin({0: [b"a"]})
+    old = producer.identity
+    assert producer.init(supplied=old).producer_epoch == old[1] + 1
+
+    late = [producer.end(committed, 5, epoch=old[1]).error_code for committed in (True, False)]
+
+    assert late == [FENCED, FENCED]
+    assert producer.state().transaction_state == "Empty"
+    assert producer.init(supplied=old).producer_epoch == old[1] + 1
+
+
 @pytest.mark.parametrize("version", [3, 4, 5])
 def test_a_bump_that_is_asked_for_twice_happens_once(world: World, version: int) -> None:
     """Checks 32-34, scenario B27; across a crash too, where Kafka fences."""

@@ -233,6 +233,8 @@ class _Plan:
                 partition_index=found.key.partition,
                 error_code=error_code(error) if error else 0,
                 high_watermark=-1,
+                # As Kafka has it: no list where the partition is there, an empty one where not.
+                aborted_transactions=[] if partition is None else None,
                 records=b"",
             )
         return PartitionData(

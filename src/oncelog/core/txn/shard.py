@@ -640,9 +640,16 @@ def _is_retry(txn: Txn, command: InitProducerId) -> bool:
 
 def _answered_again(txn: Txn, command: InitProducerId, now: Now) -> Decision[Reply, Change, Effect]:
     reply = Identity(**_identity(txn))
-    if command.timeout_ms == txn.timeout_ms:
+    if txn.state is TxnState.EMPTY and command.timeout_ms == txn.timeout_ms:
         return Decision(reply=reply)
-    changed = replace(txn, timeout_ms=command.timeout_ms, updated_at_ms=now.wall_ms)
+    # Whoever has this answer begins anew: an EndTxn of the epoch before comes too late.
+    changed = replace(
+        txn,
+        state=TxnState.EMPTY,
+        timeout_ms=command.timeout_ms,
+        started_at_ms=None,
+        updated_at_ms=now.wall_ms,
+    )
     return Decision(reply=reply, records=(changed,))
 
 
