@@ -1,5 +1,6 @@
 """Which tests run: those that need Kafka's JARs are left out loudly, never skipped in silence."""
 
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,16 @@ settings.register_profile("ci", settings.get_profile("here"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "here")
 
 LEFT_OUT = pytest.StashKey[dict[str, int]]()
+
+
+@pytest.fixture(autouse=True)
+def log_handlers_stay_as_they_were() -> Iterator[None]:
+    """A command that sets up logging in this process must not speak into later tests."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 @pytest.fixture(scope="session")
