@@ -32,6 +32,7 @@ from tests.core.txn.builders import (
     commit,
     identity,
     init,
+    marked,
 )
 
 S = TxnState
@@ -303,6 +304,34 @@ def test_a_new_timeout_counts_even_where_the_identity_was_given_before() -> None
 
     assert coordinator.identified(init(identity(7, E - 1), timeout_ms=5)) == identity(7, E)
     assert coordinator.txn().timeout_ms == 5
+
+
+def test_whoever_gets_its_identity_again_begins_anew() -> None:
+    """Section 3.3: Empty, as after every InitProducerId; an end of the epoch before is too late."""
+    coordinator = Coordinator(a_txn(state=S.COMPLETE_ABORT, epoch=E, last_epoch=E - 1))
+
+    assert coordinator.identified(init(identity(7, E - 1))) == identity(7, E)
+
+    assert coordinator.state() is S.EMPTY
+    assert coordinator.txn().started_at_ms is None
+    assert coordinator.code(abort(identity(7, E - 1), version=V2)) == FENCED
+    assert coordinator.identified(init(identity(7, E - 1))) == identity(7, E)
+
+
+def test_a_late_completion_is_recognised_after_the_identity_was_given_again() -> None:
+    """Flaw 10.15: the epoch is the same, and the clock may have gone back."""
+    aborted = a_txn(state=S.PREPARE_ABORT, epoch=E, last_epoch=E - 1)
+    coordinator = Coordinator(aborted)
+    coordinator.mark()
+    who = coordinator.identified(init(identity(7, E - 1)))
+    now = coordinator.now
+    coordinator.now = Now(now.wall_ms - 60_000, now.monotonic_ms)
+    coordinator.ask(add(who, P0))
+    coordinator.ask(commit(who))
+
+    coordinator.ask(marked(aborted))
+
+    assert coordinator.state() is S.PREPARE_COMMIT
 
 
 @pytest.mark.parametrize(

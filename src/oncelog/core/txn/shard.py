@@ -105,8 +105,7 @@ class Marked:
     transactional_id: str
     producer_id: int
     producer_epoch: int
-    #: None where the sender knows of no start: then the identity alone has to do.
-    started_at_ms: int | None = None
+    started_at_ms: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -648,7 +647,8 @@ def _answered_again(txn: Txn, command: InitProducerId, now: Now) -> Decision[Rep
         state=TxnState.EMPTY,
         timeout_ms=command.timeout_ms,
         started_at_ms=None,
-        updated_at_ms=now.wall_ms,
+        # The identity stays, so what it begins next must still be later than what it began last.
+        updated_at_ms=_start(txn, now),
     )
     return Decision(reply=reply, records=(changed,))
 
@@ -668,7 +668,8 @@ def _joined(present: Partitions, added: Partitions) -> Partitions:
 def _start(txn: Txn, now: Now) -> int:
     # Later than the one before it, whatever the clock says: by its start it is told from the others
     # of the same identity.
-    return now.wall_ms if txn.started_at_ms is None else max(now.wall_ms, txn.started_at_ms + 1)
+    earliest_ms = txn.updated_at_ms if txn.started_at_ms is None else txn.started_at_ms + 1
+    return max(now.wall_ms, earliest_ms)
 
 
 def _first(command: InitProducerId, now: Now) -> Txn:
@@ -726,11 +727,11 @@ def _completed(txn: Txn, now: Now) -> Txn:
 
 
 def _is_of(command: Marked, txn: Txn) -> bool:
-    is_same_producer = (command.producer_id, command.producer_epoch) == (
+    return (command.producer_id, command.producer_epoch, command.started_at_ms) == (
         txn.producer_id,
         txn.producer_epoch,
+        txn.started_at_ms,
     )
-    return is_same_producer and command.started_at_ms in (None, txn.started_at_ms)
 
 
 def _prepared(txn: Txn, reply: Reply, committed: bool) -> Decision[Reply, Change, Effect]:
