@@ -40,6 +40,8 @@ class Load:
         self.seed = seed
         self.is_over = threading.Event()
         self.failures: list[str] = []
+        self.confirmed_count = 0
+        self._confirmed = threading.Condition()
         self._threads: list[threading.Thread] = []
 
     def settings(self, **more: object) -> dict[str, object]:
@@ -53,6 +55,19 @@ class Load:
             thread = threading.Thread(target=client.guarded, name=type(client).__name__)
             self._threads.append(thread)
             thread.start()
+
+    def confirmed(self) -> None:
+        """A send was acknowledged."""
+        with self._confirmed:
+            self.confirmed_count += 1
+            self._confirmed.notify_all()
+
+    def until_confirmed(self, more: int, *, within_s: float = 30.0) -> None:
+        """Wait until so many more sends are acknowledged (K5)."""
+        with self._confirmed:
+            wanted = self.confirmed_count + more
+            is_live = self._confirmed.wait_for(lambda: self.confirmed_count >= wanted, within_s)
+        assert is_live, f"not {more} more sends were acknowledged within {within_s:g} s"
 
     def end(self) -> None:
         """Let everyone finish what is under way."""
@@ -135,6 +150,7 @@ class Writer(Client):
         steps = [Write(part, value, offsets[index]) for index, value in enumerate(values)]
         if not errors:
             self.recorder.ok(call, steps)
+            self.load.confirmed()
             return
         # A time-out says nothing of what the broker did; whoever goes on is somebody else.
         self.recorder.unknown(call, steps, err=errors[0])

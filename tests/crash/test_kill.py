@@ -80,6 +80,7 @@ def play(broker: oncelog.Broker, recorder: Recorder) -> None:
         Member(load, 1),
     )
     try:
+        load.until_confirmed(10)
         for number in range(KILLS):
             time.sleep(rng.uniform(0.05, 0.6))  # the moment of the kill is what the test is about
             recorder.note(Op.FAULT, what="kill", target="n1")
@@ -88,7 +89,7 @@ def play(broker: oncelog.Broker, recorder: Recorder) -> None:
             recorder.note(Op.FAULT, what="kill", target="n1", over=True)
             if number % 4 == 0:
                 ask_for_ends_and_commits(load)
-        time.sleep(1)
+        load.until_confirmed(20)
     finally:
         load.end()
     assert not load.failures, load.failures

@@ -165,13 +165,13 @@ def test_a_bad_network_loses_nothing_and_doubles_nothing(fault: Fault, tmp_path:
                 *([Member(load, 0), Member(load, 1)] if has_group else []),
             )
             try:
-                time.sleep(0.5)
+                load.until_confirmed(10)
                 recorder.note(Op.FAULT, what=name, target="net")
                 fault(proxy, process, Random(seed))
             finally:
                 heal(proxy)
                 recorder.note(Op.FAULT, what=name, target="net", over=True)
-                time.sleep(1)
+                load.until_confirmed(20)
                 load.end()
             assert not load.failures, load.failures
             recorder.note(Op.HEAL)
@@ -180,7 +180,6 @@ def test_a_bad_network_loses_nothing_and_doubles_nothing(fault: Fault, tmp_path:
     # A patient client sees few unknown ends on a bad network, so no number of them is asked for.
     report = judge(open_history(history), with_floors=False)
     assert report.verdict is Verdict.VALID, f"{as_text(report)}\nseed {seed}, {history}"
-    assert report.counts["confirmed"] > 20
 
 
 async def create_topic(bootstrap: str) -> None:
