@@ -4,7 +4,9 @@ import struct
 
 import pytest
 
-from oncelog.core.batch import CONTROL, CRC_START, TRANSACTIONAL, checksum
+from oncelog.core.batch import CONTROL, CRC_START, TRANSACTIONAL, checksum, read_header
+from oncelog.core.errors import OutOfOrderSequence
+from oncelog.core.producers import ProducerTable
 from oncelog.wire.errors import ErrorCode
 from oncelog.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -290,6 +292,22 @@ def test_a_second_batch_does_not_take_the_place_of_a_first_that_was_sent_away(
 
     assert sent_away.error_code == ErrorCode.CONCURRENT_TRANSACTIONS
     assert codes == [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, OK, OK]
+
+
+def test_a_first_batch_that_never_comes_again_is_not_waited_for(world: World) -> None:
+    """Flaw 10.7: the sweep of idle producers forgets it too, or each such client would stay."""
+    table = ProducerTable()
+    first, second = (
+        read_header(a_batch(b"v", producer_id=7, epoch=0, sequence=n, timestamp_ms=world.now_ms))
+        for n in (0, 1)
+    )
+    table.hold_back(first)
+    with pytest.raises(OutOfOrderSequence):
+        table.check(second)
+
+    table.expire(now_ms=world.now_ms, idle_ms=1)
+
+    table.check(second)
 
 
 # --- a full disk ----------------------------------------------------------------------------

@@ -330,6 +330,24 @@ def test_a_stray_batch_of_v1_does_not_join_the_next_transaction(world: World, ve
     assert read(world) == [b"c"]
 
 
+def test_a_stale_batch_does_not_make_room_for_another(world: World) -> None:
+    """Flaw 10.4: a batch of an older epoch does not count as speaking, even where it is news."""
+    older, old, new = world.connect(), world.connect(), world.connect()
+    zombie = Producer(older).ready().begin({0: [b"a"]})
+    zombie.commit()
+    producer = zombie.twin(new)
+    assert producer.init(supplied=zombie.identity).error_code == OK
+    assert producer.add(0) == OK
+    assert producer.send(0, b"x", sequence=5).error_code == 45  # The partition knows epoch 0 only.
+
+    assert zombie.send(0, b"late").error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+    with pytest.raises(Disconnected):
+        producer.twin(old).send(0, b"stray", sequence=0)
+
+    producer.begin({0: [b"b"]}).commit()
+    assert read(world) == [b"a", b"b"]
+
+
 def test_a_producer_on_its_newest_connection_is_not_disturbed(world: World) -> None:
     """Flaw 10.2: each new connection takes over, for requests and for batches by themselves."""
     lines = [world.connect() for _ in range(4)]

@@ -14,7 +14,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from oncelog.api.registry import Deferred, RequestContext
-from oncelog.api.transaction_errors import FIRST_PRODUCE_V2, produce_error_code
+from oncelog.api.transaction_errors import (
+    COORDINATOR_TROUBLE,
+    FIRST_PRODUCE_V2,
+    produce_error_code,
+)
 from oncelog.core.batch import HEADER_BYTES, TRANSACTIONAL, BatchHeader, admit, read_header
 from oncelog.core.errors import (
     BrokerError,
@@ -141,6 +145,11 @@ def _append(
         must_join = partition.must_join(header)
         if header.is_transactional:
             joined = _join(node, request, partition, header, context, must_join=must_join)
+            if context.version < FIRST_PRODUCE_V2:
+                # Only now, when the coordinator knows it, does a producer count as heard.
+                partition.check_speaker(
+                    header.producer_id, header.producer_epoch, context.connection
+                )
         result = partition.append_from_client(
             batch,
             header,
@@ -170,8 +179,6 @@ def _join(
 ) -> asyncio.Future[None] | None:
     """Let the coordinator confirm that the partition is part of the transaction, or add it."""
     is_v2 = context.version >= FIRST_PRODUCE_V2
-    if not is_v2:
-        partition.check_speaker(header.producer_id, header.producer_epoch, context.connection)
     if not must_join or not (is_v2 or node.config.transaction_partition_verification_enable):
         return None
     assert request.transactional_id is not None, "a transactional batch was refused without one"
@@ -183,7 +190,7 @@ def _join(
             partition.topic_partition,
             is_v2=is_v2,
         )
-    except ConcurrentTransactions:
+    except (ConcurrentTransactions, *COORDINATOR_TROUBLE):
         partition.producers.hold_back(header)
         raise
     node.transactions.hear(request.transactional_id, context.client_id, context.client_host)

@@ -15,7 +15,8 @@ PRODUCE: Final = 0
 #: From this version on a batch adds its partition to the transaction by itself.
 FIRST_PRODUCE_V2: Final = 12
 
-_COORDINATOR_TROUBLE: Final = (
+#: What a producer is told to try again.
+COORDINATOR_TROUBLE: Final = (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
     NotCoordinator,
@@ -24,7 +25,7 @@ _COORDINATOR_TROUBLE: Final = (
 
 def produce_error_code(error: BrokerError, version: int) -> ErrorCode:
     """Trouble with the coordinator is disguised as something that every producer retries."""
-    if isinstance(error, _COORDINATOR_TROUBLE):
+    if isinstance(error, COORDINATOR_TROUBLE):
         return ErrorCode.NOT_ENOUGH_REPLICAS
     if isinstance(error, ConcurrentTransactions) and version < FIRST_PRODUCE_V2:
         return ErrorCode.NOT_ENOUGH_REPLICAS

@@ -221,7 +221,10 @@ class ProducerTable:
         ]
         for producer_id in idle:
             del self._producers[producer_id]
-            self._held_back.pop(producer_id, None)
+        # Nor is a first batch remembered that was sent away and never came again.
+        self._held_back = {
+            each: held for each, held in self._held_back.items() if each in self._producers
+        }
         return idle
 
 

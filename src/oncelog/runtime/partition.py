@@ -9,7 +9,7 @@ import asyncio
 import errno
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from oncelog.core.batch import HEADER_BYTES, BatchHeader, check_timestamp, read_header
@@ -29,6 +29,9 @@ from oncelog.core.topic_config import TopicConfig
 from oncelog.core.types import Now, TopicPartition
 from oncelog.runtime.flush import Flusher
 from oncelog.storage.partition_log import DamagedLogError, LogEnd, PartitionLog, Unsynced
+
+#: So many connections of producers are remembered without asking who is still known.
+SPEAKERS_MIN: Final = 1_000
 
 
 class AppendResult(NamedTuple):
@@ -157,10 +160,17 @@ class Partition:
         Before V2 a transaction's batches do not say which transaction they are for: one that was
         held up in the network could become part of the next.
         """
-        known = self._speakers.get(producer_id)
-        if known is not None and known[0] == producer_epoch and connection < known[1]:
+        known = self._speakers.get(producer_id, (-1, -1))
+        if known[0] > producer_epoch:
+            return  # It is refused for that, and must not make room for others who are late.
+        if known[0] == producer_epoch and connection < known[1]:
             raise ConnectionSuperseded(f"producer {producer_id} speaks on a newer connection")
         self._speakers[producer_id] = (producer_epoch, connection)
+        if len(self._speakers) > SPEAKERS_MIN + 2 * len(self.producers):
+            # Those whose state has expired have nothing left to be confused with.
+            self._speakers = {
+                each: spoke for each, spoke in self._speakers.items() if self.producers.get(each)
+            }
 
     def append_from_client(
         self, batch: memoryview, header: BatchHeader, now: Now, *, starts_at_zero: bool = False
