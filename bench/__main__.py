@@ -10,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from confluent_kafka import KafkaException
+
 from bench import turns
 from bench.load import LoadFailed
 from bench.quiet import Quiet
@@ -47,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             for mode in modes
             for result in _run(mode, [known[name] for name in args.rows], scale, quiet)
         ]
-    except (LoadFailed, JavaFailed, KafkaFailed, OncelogFailed) as error:
+    except (LoadFailed, KafkaException, JavaFailed, KafkaFailed, OncelogFailed) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
     print(render(results))
@@ -82,6 +84,8 @@ def _report(results: Sequence[Result], scale: Scale, quiet: Quiet) -> Mapping[st
         "cpus": os.cpu_count(),
         "bulk_records": scale.bulk_records,
         "ack_records": scale.ack_records,
+        "transactions_s": scale.transactions_s,
+        "commits": scale.commits,
         "rounds": quiet.rounds,
         "disturbed_rounds": quiet.disturbed,
         "results": [result.as_json() for result in results],

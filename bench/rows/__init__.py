@@ -19,6 +19,10 @@ class Scale:
     start_rounds: int
     bulk_records: int
     ack_records: int
+    #: How long transactions are committed by as many producers as the row says.
+    transactions_s: float
+    #: Transactions whose commits are measured one by one.
+    commits: int
     #: How long the whole run may wait for the machine to be quiet.
     quiet_budget_s: float
 
@@ -29,6 +33,8 @@ QUICK: Final = Scale(
     start_rounds=1,
     bulk_records=50_000,
     ack_records=500,
+    transactions_s=2.0,
+    commits=100,
     quiet_budget_s=10,
 )
 FULL: Final = Scale(
@@ -37,6 +43,8 @@ FULL: Final = Scale(
     start_rounds=3,
     bulk_records=120_000,
     ack_records=2_000,
+    transactions_s=3.0,
+    commits=250,
     quiet_budget_s=120,
 )
 
@@ -71,7 +79,7 @@ class Kind:
 
 def kinds() -> Mapping[str, Kind]:
     """Every kind, by the name that `--rows` knows it by."""
-    from bench.rows import ack, consume, memory, produce, start
+    from bench.rows import aborted, ack, commit, consume, memory, produce, start, transactions
 
     return {
         "start": start.KIND,
@@ -79,4 +87,8 @@ def kinds() -> Mapping[str, Kind]:
         "produce": produce.KIND,
         "ack": ack.KIND,
         "consume": consume.KIND,
+        "transactions-1": transactions.ONE,
+        "transactions-50": transactions.FIFTY,
+        "commit": commit.KIND,
+        "aborted": aborted.KIND,
     }

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -52,6 +53,16 @@ def test_a_target_is_met_when_all_its_bounds_hold(
     row: Row, ours: float, kafkas: float, is_met: bool
 ) -> None:
     assert a_result(row, ours=[ours], kafkas=[kafkas]).is_met is is_met
+
+
+def test_a_row_may_want_more_where_both_sync() -> None:
+    row = replace(RATE, target=Target(ratio_at_least=2.0), synced_target=Target(ratio_at_least=5.0))
+    result = a_result(row, ours=[400.0], kafkas=[100.0])
+    synced = replace(result, mode="sync")
+
+    assert result.is_met
+    assert not synced.is_met
+    assert synced.as_json()["target"] == "≥ 5.00x"
 
 
 def test_the_table_shows_numbers_ratios_and_what_is_missed() -> None:
@@ -124,7 +135,10 @@ def test_waiting_for_a_quiet_machine_ends_with_its_budget() -> None:
 
 
 def test_each_kind_of_row_can_be_asked_for_by_name() -> None:
-    assert list(kinds()) == ["start", "memory", "produce", "ack", "consume"]
+    assert list(kinds()) == [
+        "start", "memory", "produce", "ack", "consume",
+        "transactions-1", "transactions-50", "commit", "aborted",
+    ]  # fmt: skip
 
 
 def test_a_row_that_does_not_exist_is_refused_with_those_that_do(
