@@ -20,6 +20,7 @@ from oncelog.core.errors import (
     KafkaStorageError,
     NotCoordinator,
     TransactionCoordinatorFenced,
+    UnknownTopicOrPartition,
 )
 from oncelog.core.markers import Marker
 from oncelog.core.producers import MAX_EPOCH, Producer
@@ -73,6 +74,10 @@ class Heard(NamedTuple):
     client_id: str
     client_host: str
     at_ms: int
+
+
+#: How long an overdue transaction that could not be aborted waits for another try.
+TIMEOUT_RETRY_S: Final = 1.0
 
 
 class TransactionCoordinator:
@@ -352,8 +357,15 @@ class TransactionCoordinator:
         txn = self.find(transactional_id)
         for topic_partition in txn.topic_partitions() if txn else ():
             partition = self._logs.find(topic_partition)
-            if partition is not None:
+            if partition is None:
+                continue
+            try:
                 await partition.wait_committed(partition.log.log_end_offset)
+            except UnknownTopicOrPartition:
+                continue  # Deleted meanwhile: there is nothing left to commit in it.
+            except KafkaStorageError as error:
+                # Whether it can be committed is not known before a restart: ask again until then.
+                raise CoordinatorNotAvailable(str(error)) from error
 
     async def expire_ids(self) -> None:
         """Forget ids that have been idle for too long, a batch at a time."""
@@ -453,10 +465,14 @@ class TransactionCoordinator:
                 fresh_producer_id=fresh,
             )
 
-        try:
-            await self._ask(overdue.transactional_id, command)
-        except BrokerError as error:
-            self._note(error)
+        while True:
+            try:
+                await self._ask(overdue.transactional_id, command)
+            except BrokerError as error:
+                self._note(error)
+                await asyncio.sleep(TIMEOUT_RETRY_S)
+            else:
+                return
 
     # --- markers ------------------------------------------------------------------------------------
 
