@@ -1,7 +1,10 @@
 """Seeing transactions: DescribeProducers, DescribeTransactions, ListTransactions, features."""
 
+import time
+
 import pytest
 
+from oncelog.api.list_transactions import compile_pattern
 from oncelog.wire.errors import ErrorCode
 from oncelog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from oncelog.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
@@ -305,3 +308,14 @@ def test_what_hangs_is_ended_by_a_restart(start_world: StartWorld) -> None:
     world.pass_ms(1_000)
 
     assert read(world) == [b"held back"]
+
+
+def test_a_pattern_that_would_backtrack_for_ever_is_answered_at_once() -> None:
+    """A client's pattern is matched in linear time (RE2): the broker goes on serving."""
+    began = time.monotonic()
+
+    matcher = compile_pattern("(a+)+")
+
+    assert matcher is not None
+    assert matcher.fullmatch("a" * 5_000 + "b") is None
+    assert time.monotonic() - began < 1

@@ -160,6 +160,10 @@ class ShardHost(Generic[Command, Reply, Effect]):
         log.advance_start(start)
         return self._partition
 
+    async def wait_committed(self) -> None:
+        """Wait until everything decided so far is committed, and in force."""
+        await self._partition.wait_committed(self.end_offset)
+
     @property
     def end_offset(self) -> int:
         """Where the shard's log ends."""

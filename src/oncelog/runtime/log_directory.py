@@ -7,6 +7,7 @@ one that belongs to an earlier topic of the same name is never taken for the new
 
 import asyncio
 import base64
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 from uuid import UUID
@@ -33,6 +34,7 @@ METADATA_PARTITION: Final = TopicPartition(METADATA_TOPIC, 0)
 METADATA_ID: Final = UUID(int=1)
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 _DELETED: Final = "-delete"
+_STRAY: Final = "-stray"
 
 
 def topic_id_text(topic_id: UUID) -> str:
@@ -106,7 +108,7 @@ class LogDirectory:
         """Open a partition from what is on the disk."""
         directory = str(topic_partition)
         metadata = partition_metadata(topic_id)
-        await self._remove_stranger(directory, metadata)
+        await self._set_stranger_aside(directory, metadata)
         try:
             recovered = await recover(
                 self.disk,
@@ -132,12 +134,21 @@ class LogDirectory:
             self._note(notes.PartitionOffline(partition=directory, reason=reason))
         return partition
 
-    async def _remove_stranger(self, directory: str, metadata: str) -> None:
+    async def _set_stranger_aside(self, directory: str, metadata: str) -> None:
+        """A directory that names another topic is not ours to open, and not ours to delete either:
+
+        usually an earlier topic of this name left it, but one wrong bit looks just the same.
+        """
         found = self.disk.read_file(f"{directory}/{PARTITION_METADATA}")
-        if found is not None and found.decode("utf-8", "replace") != metadata:
-            self.disk.remove(directory)
-            await self.disk.sync([], ["."])
-            self._note(notes.StrayRemoved(directory=directory))
+        if found is None or found.decode("utf-8", "replace") == metadata:
+            return
+        taken = set(self.disk.list("."))
+        aside = next(
+            name for n in itertools.count() if (name := f"{directory}.{n}{_STRAY}") not in taken
+        )
+        self.disk.rename(directory, aside)
+        await self.disk.sync([], ["."])
+        self._note(notes.StraySetAside(directory=directory, kept_in=aside))
 
     def create_partition(
         self, topic_partition: TopicPartition, topic_id: UUID, config: TopicConfig
@@ -184,6 +195,8 @@ class LogDirectory:
 
     def _is_partition_directory(self, name: str) -> bool:
         """Only what looks like ours is ever removed."""
+        if name.endswith(_STRAY):
+            return False
         if name.endswith(_DELETED):
             return True
         return PARTITION_METADATA in self.disk.list(name)

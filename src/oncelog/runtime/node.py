@@ -255,7 +255,7 @@ class Node:
 
     async def ensure_topic(self, name: str) -> Topic:
         """The topic, made on first use where the settings allow that."""
-        found = self.metadata.topics.get(name)
+        found = await self._existing(name)
         if found is not None:
             return found
         check_topic_name(name)
@@ -267,9 +267,17 @@ class Node:
             raise UnknownTopicOrPartition(f"there is no topic {name!r}")
         return await self.create_topic(name, self.config.num_partitions)
 
+    async def _existing(self, name: str) -> Topic | None:
+        """A topic that is there; one that is being made is waited for."""
+        found = self.metadata.topics.get(name)
+        if found is not None and self.logs.find(TopicPartition(name, 0)) is None:
+            assert self._host is not None, "the node is open"
+            await self._host.wait_committed()
+        return found
+
     async def ensure_offsets_topic(self) -> Topic:
         """The topic of group offsets: made when the first group looks for its coordinator."""
-        found = self.metadata.topics.get(OFFSETS_TOPIC)
+        found = await self._existing(OFFSETS_TOPIC)
         if found is not None:
             return found
         configs = {
@@ -282,7 +290,7 @@ class Node:
 
     async def ensure_transaction_topic(self) -> Topic:
         """The transaction log: made when the first producer looks for its coordinator."""
-        found = self.metadata.topics.get(TRANSACTION_TOPIC)
+        found = await self._existing(TRANSACTION_TOPIC)
         if found is not None:
             return found
         configs = {
