@@ -1,7 +1,11 @@
 """Counters, and the text that Prometheus reads."""
 
 from oncelog.core.groups.commands import GroupRebalanced, MemberExpired, OffsetsExpired
-from oncelog.core.txn.shard import IdsExpired, TransactionFenced, TransactionTimedOut
+from oncelog.core.txn.commands import (
+    IdsExpired,
+    TransactionFenced,
+    TransactionTimedOut,
+)
 from oncelog.observe.metrics import Family, Histogram, HistogramFamily, Metrics, as_text
 
 

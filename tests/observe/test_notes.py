@@ -12,7 +12,9 @@ import pytest
 
 import oncelog.core
 from oncelog.core.errors import KafkaStorageError
-from oncelog.core.txn.shard import TransactionTimedOut
+from oncelog.core.txn.commands import (
+    TransactionTimedOut,
+)
 from oncelog.observe import notes
 
 SAMPLES: dict[type, Any] = {str: "a", int: 7, bool: True}

@@ -8,7 +8,9 @@ from typing import Final
 
 from oncelog.api.registry import RequestContext
 from oncelog.core.errors import BrokerError, InvalidRequest
-from oncelog.core.txn.shard import Identity
+from oncelog.core.txn.commands import (
+    Identity,
+)
 from oncelog.runtime.node import Node
 from oncelog.wire.errors import txn_error_code
 from oncelog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse

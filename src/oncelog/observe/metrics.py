@@ -11,7 +11,11 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from oncelog.core.groups.commands import GroupRebalanced, MemberExpired, OffsetsExpired
-from oncelog.core.txn.shard import IdsExpired, TransactionFenced, TransactionTimedOut
+from oncelog.core.txn.commands import (
+    IdsExpired,
+    TransactionFenced,
+    TransactionTimedOut,
+)
 
 #: No API key that we serve is higher.
 API_KEYS: Final = 128

@@ -12,7 +12,11 @@ from typing import ClassVar, Final
 
 from oncelog.core.errors import BrokerError
 from oncelog.core.groups.commands import GroupRebalanced, MemberExpired, OffsetsExpired
-from oncelog.core.txn.shard import IdsExpired, TransactionFenced, TransactionTimedOut
+from oncelog.core.txn.commands import (
+    IdsExpired,
+    TransactionFenced,
+    TransactionTimedOut,
+)
 
 log = logging.getLogger("oncelog")
 

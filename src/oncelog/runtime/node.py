@@ -32,7 +32,10 @@ from oncelog.core.metadata.shard import (
     check_topic_name,
 )
 from oncelog.core.topic_config import TopicConfig
-from oncelog.core.txn.shard import TxnConfig, WriteMarkers
+from oncelog.core.txn.commands import (
+    TxnConfig,
+    WriteMarkers,
+)
 from oncelog.core.types import INTERNAL_TOPICS, OFFSETS_TOPIC, TRANSACTION_TOPIC, TopicPartition
 from oncelog.observe.metrics import Metrics
 from oncelog.runtime.clock import Clock

@@ -24,10 +24,7 @@ from oncelog.core.errors import (
 )
 from oncelog.core.markers import Marker
 from oncelog.core.producers import MAX_EPOCH, Producer
-from oncelog.core.txn.machine import PREPARED, TxnState
-from oncelog.core.txn.records import Partitions, Txn
-from oncelog.core.txn.shard import (
-    V2,
+from oncelog.core.txn.commands import (
     AddPartitions,
     Busy,
     Command,
@@ -43,8 +40,13 @@ from oncelog.core.txn.shard import (
     Reply,
     TimeOut,
     TxnConfig,
-    TxnShard,
     WriteMarkers,
+)
+from oncelog.core.txn.machine import PREPARED, TxnState
+from oncelog.core.txn.records import Partitions, Txn
+from oncelog.core.txn.shard import (
+    V2,
+    TxnShard,
 )
 from oncelog.core.types import OFFSETS_TOPIC, TRANSACTION_TOPIC, TopicPartition, partition_for
 from oncelog.observe import notes
@@ -108,6 +110,7 @@ class TransactionCoordinator:
         self.partition_count = 0
         self._shards: dict[int, TxnShard] = {}
         self._hosts: dict[int, TxnHost] = {}
+        self._epochs: dict[int, int] = {}
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
         #: Partitions whose markers are not committed yet, by transactional id.
         self._unmarked: dict[str, set[TopicPartition]] = {}
@@ -134,6 +137,7 @@ class TransactionCoordinator:
         host.start_timer()
         self._shards[index] = shard
         self._hosts[index] = host
+        self._epochs[index] = partition.leader_epoch
         return unfinished
 
     def carry_on(self, unfinished: tuple[WriteMarkers, ...]) -> None:
@@ -405,7 +409,8 @@ class TransactionCoordinator:
             nonlocal fresh
             while True:
                 try:
-                    return await host.submit(command(fresh))
+                    given, fresh = fresh, None  # An id that a decision may have used is not reused.
+                    return await host.submit(command(given))
                 except ProducerIdNeeded:
                     fresh = await self._next_producer_id()
                 except KafkaStorageError as error:
@@ -536,7 +541,7 @@ class TransactionCoordinator:
             producer_id=txn.producer_id,
             producer_epoch=txn.producer_epoch,
             committed=effect.committed,
-            coordinator_epoch=partition.leader_epoch,
+            coordinator_epoch=self._coordinator_epoch(txn.transactional_id),
         )
         try:
             return self.mark(partition, marker, transaction_version=txn.client_version)
@@ -544,6 +549,11 @@ class TransactionCoordinator:
             # Somebody with a higher epoch has ended it there already.
             self._note(notes.MarkerRefused(partition=str(topic_partition), reason=str(error)))
             return None
+
+    def _coordinator_epoch(self, transactional_id: str) -> int:
+        """The leader epoch of the log partition that owns the id: what a marker is dated by."""
+        index, _ = self._host(transactional_id)
+        return self._epochs[index]
 
     def mark(
         self, partition: Partition, marker: Marker, *, transaction_version: int

@@ -10,7 +10,10 @@ from typing import Any, Final
 from uuid import UUID, uuid4
 
 from oncelog.core.errors import BrokerError
-from oncelog.core.txn.shard import TransactionFenced, TransactionTimedOut
+from oncelog.core.txn.commands import (
+    TransactionFenced,
+    TransactionTimedOut,
+)
 from oncelog.core.types import Now
 from oncelog.observe import notes
 from oncelog.observe.metrics import Metrics

@@ -6,9 +6,7 @@ from uuid import UUID
 
 from oncelog.core.decision import Decision
 from oncelog.core.errors import BrokerError
-from oncelog.core.txn.machine import PREPARED, TxnState
-from oncelog.core.txn.records import Record, Txn
-from oncelog.core.txn.shard import (
+from oncelog.core.txn.commands import (
     AddPartitions,
     Busy,
     Command,
@@ -23,9 +21,13 @@ from oncelog.core.txn.shard import (
     Reply,
     TimeOut,
     TxnConfig,
-    TxnShard,
     Watched,
     WriteMarkers,
+)
+from oncelog.core.txn.machine import PREPARED, TxnState
+from oncelog.core.txn.records import Record, Txn
+from oncelog.core.txn.shard import (
+    TxnShard,
 )
 from oncelog.core.types import TopicPartition
 from oncelog.wire.errors import CODES

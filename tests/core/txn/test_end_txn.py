@@ -4,9 +4,14 @@ from itertools import permutations
 
 import pytest
 
+from oncelog.core.txn.commands import (
+    Command,
+    Completed,
+    TimeOut,
+    WriteMarkers,
+)
 from oncelog.core.txn.machine import PREPARED, TxnState
 from oncelog.core.txn.records import Txn
-from oncelog.core.txn.shard import Command, Completed, TimeOut, WriteMarkers
 from tests.core.txn.builders import (
     BUSY,
     FENCED,

@@ -2,8 +2,16 @@
 
 import pytest
 
+from oncelog.core.txn.commands import (
+    ExpireIds,
+    IdsExpired,
+    TxnConfig,
+)
 from oncelog.core.txn.machine import PREPARED, TxnState
-from oncelog.core.txn.shard import EXPIRED_AT_ONCE, EXPIRED_BYTES, ExpireIds, IdsExpired, TxnConfig
+from oncelog.core.txn.shard import (
+    EXPIRED_AT_ONCE,
+    EXPIRED_BYTES,
+)
 from oncelog.core.types import Now
 from tests.core.txn.builders import (
     DAY_MS,

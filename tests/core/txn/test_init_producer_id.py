@@ -2,9 +2,7 @@
 
 import pytest
 
-from oncelog.core.txn.machine import PREPARED, TxnState
-from oncelog.core.txn.records import Txn
-from oncelog.core.txn.shard import (
+from oncelog.core.txn.commands import (
     Busy,
     Completed,
     Identity,
@@ -14,6 +12,8 @@ from oncelog.core.txn.shard import (
     TxnConfig,
     WriteMarkers,
 )
+from oncelog.core.txn.machine import PREPARED, TxnState
+from oncelog.core.txn.records import Txn
 from oncelog.core.types import Now
 from tests.core.txn.builders import (
     BUSY,

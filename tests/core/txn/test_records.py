@@ -8,6 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oncelog.core.txn.commands import (
+    TxnConfig,
+)
 from oncelog.core.txn.machine import TxnState
 from oncelog.core.txn.records import (
     BadTxnRecord,
@@ -19,7 +22,9 @@ from oncelog.core.txn.records import (
     encode_value,
     fits,
 )
-from oncelog.core.txn.shard import TxnConfig, TxnShard
+from oncelog.core.txn.shard import (
+    TxnShard,
+)
 from oncelog.core.types import TopicPartition
 from tests.core.txn.builders import a_txn
 

@@ -4,9 +4,16 @@ from collections.abc import Callable
 
 import pytest
 
+from oncelog.core.txn.commands import (
+    Command,
+    TxnConfig,
+    WriteMarkers,
+)
 from oncelog.core.txn.machine import TxnState
 from oncelog.core.txn.records import Forgotten, Txn
-from oncelog.core.txn.shard import Command, TxnConfig, TxnShard, WriteMarkers
+from oncelog.core.txn.shard import (
+    TxnShard,
+)
 from oncelog.core.types import Now
 from tests.core.shard_properties import START
 from tests.core.txn.builders import (

@@ -1,7 +1,12 @@
 """What the shard shows to those who list and describe transactions, and to its host."""
 
+from oncelog.core.txn.commands import (
+    TxnConfig,
+)
 from oncelog.core.txn.machine import TxnState
-from oncelog.core.txn.shard import TxnConfig, TxnShard
+from oncelog.core.txn.shard import (
+    TxnShard,
+)
 from tests.core.txn.builders import OFFSETS, P0, P1, Coordinator, a_txn, commit, identity
 
 S = TxnState

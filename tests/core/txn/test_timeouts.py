@@ -2,14 +2,16 @@
 
 import pytest
 
-from oncelog.core.txn.machine import TxnState
-from oncelog.core.txn.shard import (
-    OVERDUE_AGAIN_MS,
-    OVERDUE_AT_ONCE,
+from oncelog.core.txn.commands import (
     Overdue,
     ProducerIdNeeded,
     TimeOut,
     TransactionTimedOut,
+)
+from oncelog.core.txn.machine import TxnState
+from oncelog.core.txn.shard import (
+    OVERDUE_AGAIN_MS,
+    OVERDUE_AT_ONCE,
 )
 from oncelog.core.types import Now
 from tests.core.shard_properties import digest

@@ -23,9 +23,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from oncelog.core.errors import BrokerError
-from oncelog.core.txn.machine import IDLE, PREPARED, TxnState
-from oncelog.core.txn.records import Forgotten, Txn
-from oncelog.core.txn.shard import (
+from oncelog.core.txn.commands import (
     AddPartitions,
     Busy,
     EndTxn,
@@ -36,6 +34,8 @@ from oncelog.core.txn.shard import (
     ProducerIdNeeded,
     WriteMarkers,
 )
+from oncelog.core.txn.machine import IDLE, PREPARED, TxnState
+from oncelog.core.txn.records import Forgotten, Txn
 from oncelog.core.types import Now, TopicPartition
 from tests.core.txn.builders import (
     DAY_MS,
