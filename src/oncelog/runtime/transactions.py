@@ -451,11 +451,15 @@ class TransactionCoordinator:
             case WriteMarkers():
                 self._write_markers(effect)
             case Completed():
-                for future in self._waiting.pop(effect.transactional_id, ()):
-                    if not future.done():
-                        future.set_result(None)
+                self._wake(effect.transactional_id)
             case Overdue():
                 self._start(self._time_out(effect))
+
+    def _wake(self, transactional_id: str) -> None:
+        """Let those go on who waited for the markers."""
+        for future in self._waiting.pop(transactional_id, ()):
+            if not future.done():
+                future.set_result(None)
 
     def _start(self, work: Any) -> None:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
@@ -609,6 +613,9 @@ class TransactionCoordinator:
         except BrokerError as error:
             self._note(error)
             self._start(self._complete_later(txn))
+            return
+        # Before that is committed: whatever comes next is written behind it and waits for both.
+        self._wake(txn.transactional_id)
 
     async def _complete_later(self, txn: Txn) -> None:
         await asyncio.sleep(MARKER_RETRY_S)

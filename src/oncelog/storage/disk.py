@@ -12,7 +12,7 @@ import os
 import shutil
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -84,6 +84,8 @@ class Disk(Protocol):
 
 #: Each file that is synced takes a second handle meanwhile.
 SYNCED_AT_ONCE = 256
+#: Files that are synced side by side: a disk takes several at once, and a journal commits them together.
+SYNC_THREADS = 4
 
 
 class RealFile:
@@ -159,6 +161,7 @@ class RealDisk:
         self._open: OrderedDict[RealFile, None] = OrderedDict()
         # One thread: one sync is in flight, and the next covers all that waited for it.
         self._syncer = ThreadPoolExecutor(1, thread_name_prefix="sync")
+        self._helpers = ThreadPoolExecutor(SYNC_THREADS - 1, thread_name_prefix="sync-more")
 
     def absolute(self, path: str) -> Path:
         """The path that the operating system knows."""
@@ -243,7 +246,26 @@ class RealDisk:
             now, waiting = waiting[:SYNCED_AT_ONCE], waiting[SYNCED_AT_ONCE:]
             # Directories last: a name must not outlive the content that it was given for.
             folders, paths = ([], paths) if waiting else (paths, [])
-            await self._in_thread(_sync_all, _duplicates(now), folders)
+            await self._in_thread(self._sync_all, _duplicates(now), folders)
+
+    def _sync_all(self, handles: Sequence[int], directories: Sequence[Path]) -> None:
+        try:
+            helped = [
+                self._helpers.submit(_sync_files, handles[first::SYNC_THREADS])
+                for first in range(1, min(SYNC_THREADS, len(handles)))
+            ]
+            try:
+                _sync_files(handles[::SYNC_THREADS])
+            finally:
+                wait(helped)  # Whatever happened: their handles are closed next.
+            for each in helped:
+                each.result()
+            for path in directories:
+                with contextlib.suppress(FileNotFoundError):  # its topic was deleted meanwhile
+                    _sync_directory(path)
+        finally:
+            for fd in handles:
+                os.close(fd)
 
     async def _in_thread(self, function: "object", *arguments: "object") -> None:
         loop = asyncio.get_running_loop()
@@ -252,6 +274,7 @@ class RealDisk:
     def shut_down(self) -> None:
         """Close every handle and end the thread."""
         self._syncer.shutdown(wait=True)
+        self._helpers.shutdown(wait=True)
         for file in list(self._open):
             file.close()
 
@@ -274,13 +297,6 @@ def _sync_directory(path: Path) -> None:
         os.close(fd)
 
 
-def _sync_all(handles: Sequence[int], directories: Sequence[Path]) -> None:
-    try:
-        for fd in handles:
-            os.fdatasync(fd)
-        for path in directories:
-            with contextlib.suppress(FileNotFoundError):  # its topic was deleted meanwhile
-                _sync_directory(path)
-    finally:
-        for fd in handles:
-            os.close(fd)
+def _sync_files(handles: Sequence[int]) -> None:
+    for fd in handles:
+        os.fdatasync(fd)
