@@ -1,6 +1,6 @@
 """Start a broker, write to it, kill it, and show that nothing acknowledged is gone.
 
-    python examples/demo.py
+python examples/demo.py
 """
 
 import sys
