@@ -12,7 +12,7 @@ from typing import Final
 
 from confluent_kafka import KafkaException
 
-from bench import turns
+from bench import scale, turns
 from bench.load import LoadFailed
 from bench.quiet import Quiet
 from bench.rows import FULL, QUICK, Kind, Scale, kinds
@@ -28,26 +28,31 @@ example:
   python -m bench --quick --rows produce,consume --mode os --json bench.json
 
 A ratio is ours divided by Kafka's, the median of all rounds. With --mode sync both sync every
-batch before they acknowledge it; with --mode os both leave that to the operating system."""
+batch before they acknowledge it; with --mode os both leave that to the operating system.
+
+`python -m bench scale` measures Oncelog alone: how start, stop and memory grow (see its --help)."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure what was asked for."""
+    argv = sys.argv[1:] if argv is None else argv
+    if argv[:1] == ["scale"]:
+        return scale.main(argv[1:])
     known = kinds()
     args = _parser(known).parse_args(argv)
     if not is_complete():
         print("Apache Kafka is measured too: fetch it with `make peers`.", file=sys.stderr)
         return 2
-    scale = QUICK if args.quick else FULL
+    chosen = QUICK if args.quick else FULL
     if args.rounds is not None:
-        scale = replace(scale, rounds=args.rounds, start_rounds=args.rounds)
+        chosen = replace(chosen, rounds=args.rounds, start_rounds=args.rounds)
     modes = ("os", "sync") if args.mode == "both" else (args.mode,)
-    quiet = Quiet(scale.quiet_budget_s)
+    quiet = Quiet(chosen.quiet_budget_s)
     try:
         results = [
             result
             for mode in modes
-            for result in _run(mode, [known[name] for name in args.rows], scale, quiet)
+            for result in _run(mode, [known[name] for name in args.rows], chosen, quiet)
         ]
     except (LoadFailed, KafkaException, JavaFailed, KafkaFailed, OncelogFailed) as error:
         print(f"bench: {error}", file=sys.stderr)
@@ -56,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if quiet.disturbed:
         print(f"\n{quiet.disturbed} of {quiet.rounds} rounds began while the machine was busy.")
     if args.json is not None:
-        args.json.write_text(json.dumps(_report(results, scale, quiet), indent=2) + "\n")
+        args.json.write_text(json.dumps(_report(results, chosen, quiet), indent=2) + "\n")
     return 0
 
 

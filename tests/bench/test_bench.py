@@ -9,6 +9,8 @@ import pytest
 from bench.__main__ import main
 from bench.quiet import Quiet
 from bench.rows import QUICK, Kind, Scale, kinds
+from bench.scale import Measured
+from bench.scale import render as render_scale
 from bench.servers import Contender, Server
 from bench.table import Result, Row, Target, render
 from bench.turns import measure
@@ -158,3 +160,33 @@ def a_contender(name: str) -> Contender:
         yield Server(name=name, bootstrap_servers="", pid=next(pids), started_at_s=0.0)
 
     return Contender(name, start)
+
+
+def test_what_each_item_costs_is_counted_from_a_broker_that_has_none() -> None:
+    nothing = a_measurement(count=0, clean_start_s=0.25, resident_mb=40.0)
+    much = a_measurement(count=1_000_000, clean_start_s=2.25, resident_mb=240.0)
+
+    table = render_scale(nothing, [much]).split("\n")
+
+    assert [cell.strip() for cell in table[2].split("|")[-3:-1]] == ["-", "-"]
+    assert [cell.strip() for cell in table[3].split("|")[-3:-1]] == ["2.0 µs", "200 bytes"]
+
+
+def test_a_load_that_does_not_exist_is_refused_with_those_that_do(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["scale", "--what", "nonsense"])
+
+    assert "'nonsense' is none of ids, producers, partitions" in capsys.readouterr().err
+
+
+def a_measurement(*, count: int, clean_start_s: float, resident_mb: float) -> Measured:
+    return Measured(
+        name="items",
+        count=count,
+        crashed_start_s=1.0,
+        clean_start_s=clean_start_s,
+        stop_s=1.0,
+        resident_mb=resident_mb,
+    )
