@@ -4,6 +4,7 @@ PYTHON ?= python3
 JAVA ?= java
 MVN ?= mvn
 PYTEST_ARGS ?=
+SIM_ARGS ?= --transactions --count 300
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -83,7 +84,7 @@ demo: setup ## Show Oncelog at work
 bench: setup peers ## Measure Oncelog beside Apache Kafka
 	$(BIN)/python -m bench $(BENCH_ARGS)
 
-sim: setup ## Run the simulation over many seeds
+sim: setup ## Run the simulation over 300 seeds; SIM_ARGS="--seed 7" for others
 	$(BIN)/python -m oncelog.testing.sim $(SIM_ARGS)
 
 lock: check-python ## Pin the requirements anew
