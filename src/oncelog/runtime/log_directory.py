@@ -29,6 +29,7 @@ from oncelog.storage.checkpoints import (
 from oncelog.storage.disk import Disk
 from oncelog.storage.partition_log import PARTITION_METADATA, DamagedLogError, PartitionLog
 from oncelog.storage.recovery import recover
+from oncelog.storage.segment import segment_name
 
 METADATA_PARTITION: Final = TopicPartition(METADATA_TOPIC, 0)
 METADATA_ID: Final = UUID(int=1)
@@ -299,11 +300,22 @@ class LogDirectory:
         for partition in self:
             partition.producers.expire(now_ms=now.wall_ms, idle_ms=idle_ms)
 
+    def _has_snapshot(self, partition: Partition) -> bool:
+        """Whether the producers are stored as of the log's end: thousands of idle logs stay as is.
+
+        Recovery has removed snapshots that cannot be read or lie above the end, so a name will do.
+        """
+        name = segment_name(partition.log.log_end_offset)
+        return {f"{name}.snapshot", f"{name}.window"} <= set(
+            self.disk.list(partition.log.directory)
+        )
+
     async def close(self) -> None:
         """Stop in order: sync, snapshots, checkpoints, and last the mark that says so."""
         for partition in self:
             if partition.offline is None:
-                partition.log.write_snapshot(partition.producers)
+                if not self._has_snapshot(partition):
+                    partition.log.write_snapshot(partition.producers)
                 partition.log.write_indexes()
                 self.flusher.wrote(partition)
         await self.flusher.close()
