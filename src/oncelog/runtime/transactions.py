@@ -449,7 +449,7 @@ class TransactionCoordinator:
     def _act(self, effect: Effect) -> None:
         match effect:
             case WriteMarkers():
-                self._write_markers(effect)
+                self._decided(effect)
             case Completed():
                 self._wake(effect.transactional_id)
             case Overdue():
@@ -485,8 +485,8 @@ class TransactionCoordinator:
 
     # --- markers ------------------------------------------------------------------------------------
 
-    def _write_markers(self, effect: WriteMarkers) -> None:
-        """Second phase. Where nothing has to be waited for, the transaction is completed at once."""
+    def _decided(self, effect: WriteMarkers) -> None:
+        """Begin the second phase, but not before the reply to the first has left."""
         txn = effect.txn
         self._unmarked[txn.transactional_id] = set(txn.topic_partitions())
         self._decided_at[txn.transactional_id] = asyncio.get_running_loop().time()
@@ -494,12 +494,16 @@ class TransactionCoordinator:
             self._metrics.transactions_committed += 1
         else:
             self._metrics.transactions_aborted += 1
+        self._start(self._write_markers(effect))
+
+    async def _write_markers(self, effect: WriteMarkers) -> None:
+        """Second phase. Where nothing has to be waited for, the transaction is completed at once."""
         commits: Commits = {}
-        failed = self._try_markers(effect, txn.partitions, commits)
+        failed = self._try_markers(effect, effect.txn.partitions, commits)
         if failed or commits:
-            self._start(self._finish_markers(effect, failed, commits))
+            await self._finish_markers(effect, failed, commits)
         else:
-            self._complete(txn)
+            self._complete(effect.txn)
 
     def _try_markers(
         self,
