@@ -22,18 +22,16 @@ everything imported already, so a broker is back within a tenth of a second. Wri
 its standard input is `{"words": [...], "crash_at": "after-prepare:2"}`.
 """
 
+import importlib
 import json
 import os
+import pkgutil
 import signal
 import sys
 from collections.abc import Callable
 from typing import Any, Final
 
-# Whatever a broker imports late is imported here, once for all of them.
-import oncelog.api.registry
-import oncelog.cli.serve
-import oncelog.server.broker
-import oncelog.server.heap
+import oncelog.api
 from oncelog.cli.main import main as run_command
 from oncelog.core.batch import HEADER_BYTES, BatchHeader
 from oncelog.core.records import decode_records
@@ -42,13 +40,6 @@ from oncelog.core.types import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from oncelog.runtime.log_directory import METADATA_PARTITION
 from oncelog.runtime.partition import Partition
 from oncelog.runtime.transactions import TransactionCoordinator
-
-PRELOADED: Final = (
-    oncelog.api.registry,
-    oncelog.cli.serve,
-    oncelog.server.broker,
-    oncelog.server.heap,
-)
 
 #: Where a value of the transaction log has its state: behind version, producer, epoch and timeout.
 STATE_BYTE: Final = 16
@@ -140,8 +131,17 @@ def install(point: CrashPoint) -> None:
         setattr(owner, name, function)
 
 
+def import_everything() -> None:
+    """What a broker imports when it is first needed is imported once for all of them."""
+    late = ["oncelog.cli.serve", "oncelog.server.broker", "oncelog.server.heap"]
+    late += [found.name for found in pkgutil.iter_modules(oncelog.api.__path__, "oncelog.api.")]
+    for name in late:
+        importlib.import_module(name)
+
+
 def serve_on_demand() -> None:
     """Read what to start, start it, say how it ended; until the input ends."""
+    import_everything()
     for line in sys.stdin:
         wanted = json.loads(line)
         child = os.fork()
