@@ -36,7 +36,8 @@ AT_ONCE: Final = 500
 SUMMARY: Final = """\
 Fill a data directory with many transactional ids, producer ids or partitions, and measure how long a
 broker takes to start on it (after a crash that left nothing synced, and after an orderly stop), how
-long to stop, and how much memory it holds once it has started."""
+long to stop, and how much memory it holds once it has started. The stop is the one after the crash:
+recovery has written the snapshots by then, so a broker whose logs were all written to takes longer."""
 
 EXAMPLE: Final = """\
 example:
