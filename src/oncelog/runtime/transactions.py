@@ -112,6 +112,8 @@ class TransactionCoordinator:
         self._hosts: dict[int, TxnHost] = {}
         self._epochs: dict[int, int] = {}
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
+        #: Partitions whose addition is not committed yet, by transactional id.
+        self._unanswered: dict[str, list[TopicPartition]] = {}
         #: Partitions whose markers are not committed yet, by transactional id.
         self._unmarked: dict[str, set[TopicPartition]] = {}
         #: When the outcome was decided, on the loop's clock, of those.
@@ -234,7 +236,15 @@ class TransactionCoordinator:
         command = self._adding(
             transactional_id, producer_id, producer_epoch, partitions, client_version
         )
-        await self._ask(transactional_id, lambda fresh: command)
+        unanswered = self._unanswered.setdefault(transactional_id, [])
+        unanswered += partitions
+        try:
+            await self._ask(transactional_id, lambda fresh: command)
+        finally:
+            for partition in partitions:
+                unanswered.remove(partition)
+            if not unanswered:
+                self._unanswered.pop(transactional_id, None)
 
     def _adding(
         self,
@@ -274,6 +284,10 @@ class TransactionCoordinator:
         _, host = self._host(transactional_id)
         if not is_v2:
             self.verify(transactional_id, producer_id, producer_epoch, partition)
+            if partition in self._unanswered.get(transactional_id, ()):
+                # Its epoch does not tell a V1 transaction from the one before: should a power cut
+                # keep the batch and lose the addition, it would be taken for part of that one.
+                raise ConcurrentTransactions(f"{partition} is still being added")
             return None
         command = self._adding(
             transactional_id, producer_id, producer_epoch, (partition,), client_version=V2
