@@ -258,7 +258,7 @@ class KafkaPython:
             self._producer.send(TARGET, value, key=key, partition=partition)
             for partition, key, value in records
         ]
-        return [future.get(timeout=WAIT_S).offset for future in futures]
+        return [future.get(timeout=10).offset for future in futures]
 
     def send_offsets(self, ends: Mapping[int, int]) -> None:
         offsets = {

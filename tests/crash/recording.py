@@ -71,12 +71,14 @@ class RecordingServer:
             case "call":
                 process, op = request.pop("p"), Op(request.pop("op"))
                 number = self._recorder.call(process, op, steps, **request)
-                tids[number] = request["tid"] if op is Op.TXN else ""
+                if op is Op.TXN:
+                    tids[number] = request["tid"]
                 return number
         call = request.pop("call")
-        tid = tids.pop(call)
+        tid = tids.pop(call, None)
         if what == "ok":
-            self.committed[tid] = self.committed.get(tid, 0) + 1
+            if tid is not None:
+                self.committed[tid] = self.committed.get(tid, 0) + 1
             return self._recorder.ok(call, steps, **request)
         if what == "fail":
             return self._recorder.fail(call, steps, **request)
