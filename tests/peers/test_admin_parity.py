@@ -544,8 +544,13 @@ def ask_both(
 def ask(bootstrap: str, *requests: Any) -> list[Any]:
     async def asked() -> list[Any]:
         connection = await Connection.open(*parse_address(bootstrap))
+        answers = []
         try:
-            return [await connection.request(request) for request in requests]
+            for request in requests:
+                answers.append(await connection.request(request))
+                if isinstance(request, CreateTopicsRequest):
+                    await led(connection, request.topics)
+            return answers
         finally:
             await connection.close()
 
