@@ -52,9 +52,12 @@ from tests.txn.world import create_topic
 
 SEED: Final = int(os.environ.get("ONCELOG_TEST_SEED", "55"))
 PARTITIONS: Final = 12
+#: kafka-python is asked for with ONCELOG_TEST_KAFKA_PYTHON=1: version 3.0 loses a request when its
+#: coordinator refuses a connection at the wrong moment, and then waits for ever.
+THIRD: Final = "kafka-python" if os.environ.get("ONCELOG_TEST_KAFKA_PYTHON") else "confluent"
 CLIENTS: Final = (
-    "confluent", "aiokafka", "kafka-python", "impatient", "confluent",
-    "aiokafka", "kafka-python", "impatient", "aiokafka", "java" if is_complete() else "confluent",
+    "confluent", "aiokafka", THIRD, "impatient", "confluent",
+    "aiokafka", THIRD, "impatient", "aiokafka", "java" if is_complete() else "confluent",
 )  # fmt: skip
 #: Where the broker kills itself, each once; how often it gets there first is drawn.
 POINTS: Final = (
