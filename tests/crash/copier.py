@@ -200,7 +200,12 @@ class Confluent:
 
 
 class KafkaPython:
-    """kafka-python."""
+    """kafka-python.
+
+    Version 3.0 drops a transactional request if its coordinator refuses the connection just then, and
+    waits for the answer without end (`Sender._maybe_send_pending_request` breaks off its loop with a
+    node and does not retry). So nothing is waited for longer than a restart can take.
+    """
 
     def __init__(self, bootstrap: str, tid: str) -> None:
         with warnings.catch_warnings():
@@ -218,6 +223,7 @@ class KafkaPython:
             "retry_backoff_ms": 20,
         }
         self._producer: Any = None
+        self._is_stuck = False
         self._consumer = kafka.KafkaConsumer(
             group_id=GROUP,
             auto_offset_reset="earliest",
@@ -233,14 +239,38 @@ class KafkaPython:
 
     def open(self) -> None:
         if self._producer is not None:
-            self._producer.close(timeout=0)
+            try:
+                self._producer.close(timeout=1)
+            except self._kafka.errors.KafkaError as error:
+                logging.info("an old producer closed with %r", error)
+        self._is_stuck = False
         self._producer = self._kafka.KafkaProducer(
             transactional_id=self._tid,
             transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
             max_block_ms=int(WAIT_S * 1000),
             **self._common,
         )
-        self._producer.init_transactions()
+        self._within(self._producer.init_transactions)
+
+    def _within(self, call: Any, *given: Any, timeout_s: float = 5.0) -> None:
+        """Call, and wait for a bounded time; a producer that is stuck is replaced afterwards."""
+        errors: list[BaseException | None] = []
+
+        def run() -> None:
+            try:
+                call(*given)
+                errors.append(None)
+            except Exception as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        thread.join(timeout_s)
+        if not errors:
+            self._is_stuck = True
+            raise TimeoutError(f"{call.__name__} does not return")
+        if errors[0] is not None:
+            raise errors[0]
 
     def read(self) -> Sequence[Input]:
         found = self._consumer.poll(timeout_ms=200, max_records=BATCH)
@@ -258,20 +288,27 @@ class KafkaPython:
             self._producer.send(TARGET, value, key=key, partition=partition)
             for partition, key, value in records
         ]
-        return [future.get(timeout=10).offset for future in futures]
+        try:
+            return [future.get(timeout=5).offset for future in futures]
+        except self._kafka.errors.KafkaTimeoutError:
+            self._is_stuck = True
+            raise
 
     def send_offsets(self, ends: Mapping[int, int]) -> None:
         offsets = {
             self._kafka.TopicPartition(SOURCE, part): self._offset_and_metadata(end, "", -1)
             for part, end in ends.items()
         }
-        self._producer.send_offsets_to_transaction(offsets, self._consumer.group_metadata())
+        metadata = self._consumer.group_metadata()
+        self._within(self._producer.send_offsets_to_transaction, offsets, metadata)
 
     def commit(self) -> None:
-        self._producer.commit_transaction()
+        self._within(self._producer.commit_transaction)
 
     def abort(self) -> None:
-        self._producer.abort_transaction()
+        if self._is_stuck:
+            raise RuntimeError("this producer has lost a request: it is not to be trusted")
+        self._within(self._producer.abort_transaction)
 
     def rewind(self) -> None:
         for place in self._consumer.assignment():
@@ -460,6 +497,7 @@ class Copier:
                 self._client.rewind()
             except Exception as error:
                 logging.info("%s cannot be opened: %r", self._tid, error)
+                time.sleep(0.05)
                 self._recorder.ask(outcome, call=call)
                 self._process = self._recorder.ask("process")
                 if self._recorder.is_over:
