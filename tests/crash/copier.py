@@ -174,7 +174,7 @@ class Confluent:
 
     def commit(self) -> None:
         if self._rng is not None and self._rng.random() < 0.5:
-            self._producer.commit_transaction(self._rng.choice((0.001, 0.05)))
+            self._producer.commit_transaction(self._rng.choice((0.0, 0.001, 0.003)))
         else:
             self._patiently(self._producer.commit_transaction, 2.0)
 
