@@ -70,6 +70,7 @@ class _Txn:
 
     call: int
     number: int
+    identity: tuple[int, int]
     offsets: "GroupOffsets | None" = None
     steps: list[Write] = field(default_factory=list)
     asked_end: str | None = None
@@ -120,7 +121,8 @@ class TxnProducer(Client):
         values = [self._recorder.new_value() for _ in parts]
         planned = [Write(f"{t}:{p}", v) for (t, p), v in zip(parts, values, strict=True)]
         call = self._recorder.call(self._process, Op.TXN, planned, tid=self._transactional_id)
-        txn = _Txn(call, self._number, offsets)
+        assert self._identity is not None, "the producer is open"
+        txn = _Txn(call, self._number, self._identity, offsets)
         try:
             await self._write_all(txn, parts, values)
             if offsets is not None:
@@ -154,6 +156,7 @@ class TxnProducer(Client):
     def _record_end(self, txn: _Txn, commit: bool) -> None:
         end = "commit" if commit else "abort"
         fields: dict[str, object] = {"end": end, "tc": txn.asked_at, "tid": self._transactional_id}
+        fields["id"] = list(txn.identity)
         if txn.offsets is not None:
             fields["group"] = txn.offsets.recorded()
         if commit:
@@ -171,6 +174,7 @@ class TxnProducer(Client):
         if txn.asked_end == "commit":
             self.unknown_count += 1
             fields: dict[str, object] = {"end": "commit", "tc": txn.asked_at, "err": "UNKNOWN"}
+            fields["id"] = list(txn.identity)
             if txn.offsets is not None:
                 fields["group"] = txn.offsets.recorded()
             self._recorder.unknown(txn.call, steps, tid=self._transactional_id, **fields)
