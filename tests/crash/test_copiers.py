@@ -59,6 +59,8 @@ CLIENTS: Final = (
     "confluent", "aiokafka", THIRD, "impatient", "confluent",
     "aiokafka", THIRD, "impatient", "aiokafka", "java" if is_complete() else "confluent",
 )  # fmt: skip
+#: A run in which less was committed has not shown much.
+MIN_CONFIRMED: Final = 100
 #: Where the broker kills itself, each once; how often it gets there first is drawn.
 POINTS: Final = (
     "before-added", "after-added", "before-data", "after-data", "before-offsets", "after-offsets",
@@ -407,8 +409,12 @@ def test_copies_are_exact_whenever_the_broker_is_killed(flush: str, tmp_path: Pa
         assert left.is_settled, f"{left}\n{again}"
         final = read_everything(world, recorder)
 
-    report = judge(open_history(history))
+    # How many ends stay unknown is a matter of luck: a kill has to cut off the very reply. So the
+    # floors of the checker are not asked for; what the run must have seen is counted here.
+    report = judge(open_history(history), with_floors=False)
     print(as_text(report))
     assert report.verdict is Verdict.VALID, f"{as_text(report)}\n{again}"
+    assert report.counts["confirmed"] >= MIN_CONFIRMED, f"{as_text(report)}\n{again}"
+    assert report.counts["faults"] >= KILLS, f"{as_text(report)}\n{again}"
     assert final == feeder.values, again
     assert reader.values == feeder.values, again
