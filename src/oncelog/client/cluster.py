@@ -20,6 +20,7 @@ from oncelog.client.errors import (
     Refused,
     Unreachable,
 )
+from oncelog.client.settings import ClientSettings
 from oncelog.core.types import TopicPartition
 from oncelog.wire.errors import ErrorCode
 from oncelog.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -59,30 +60,39 @@ class CoordinatorKind(IntEnum):
 
 
 class Cluster:
-    """Open one with `Cluster.open`, or `async with await Cluster.open(...)`."""
+    """Open one with `async with await Cluster.connect(settings)`, or with `Cluster.open`."""
 
-    def __init__(self, addresses: Sequence[Address], *, client_id: str, timeout: float) -> None:
-        """`timeout` is how many seconds one call may take, its retries included."""
-        self._addresses = list(addresses)
-        self._client_id = client_id
-        self._timeout = timeout
+    def __init__(self, settings: ClientSettings) -> None:
+        """Nothing is connected yet, but the files that the settings name are read."""
+        self._addresses = parse_bootstrap(settings.bootstrap_servers)
+        self._client_id = settings.client_id
+        self._timeout = settings.timeout_s
+        security = settings.security
+        self._tls = None if security.tls is None else security.tls.context()
         self._brokers: dict[int, Address] = {}
         self._connections: dict[Address, Connection] = {}
         self._coordinators: dict[tuple[CoordinatorKind, str], int] = {}
         self._connecting = asyncio.Lock()
 
     @classmethod
-    async def open(
-        cls, bootstrap: str, *, client_id: str = "oncelog", timeout: float = 30.0
-    ) -> "Cluster":
+    async def connect(cls, settings: ClientSettings) -> "Cluster":
         """Reach one of the brokers and learn of the others."""
-        cluster = cls(parse_bootstrap(bootstrap), client_id=client_id, timeout=timeout)
+        cluster = cls(settings)
         try:
             await cluster.metadata(())
         except BaseException:
             await cluster.close()
             raise
         return cluster
+
+    @classmethod
+    async def open(
+        cls, bootstrap: str, *, client_id: str = "oncelog", timeout: float = 30.0
+    ) -> "Cluster":
+        """Connect without TLS and without a user; `timeout` is in seconds, for each call."""
+        return await cls.connect(
+            ClientSettings(bootstrap_servers=bootstrap, client_id=client_id, timeout_s=timeout)
+        )
 
     async def __aenter__(self) -> "Cluster":
         return self
@@ -235,6 +245,7 @@ class Cluster:
                     *address,
                     client_id=self._client_id,
                     timeout=min(self._timeout, CONNECT_TIMEOUT_S),
+                    tls=self._tls,
                 )
             return connection
 

@@ -11,8 +11,20 @@ class BadAddress(ClientError):
     """A list of brokers that cannot be read. Nothing was sent."""
 
 
+class BadSettings(ClientError):
+    """Settings that cannot be read, or that we cannot honour. Nothing was sent."""
+
+
 class Unreachable(ClientError):
     """No connection could be made. Nothing was sent."""
+
+
+class TlsFailed(ClientError):
+    """The two sides could not agree on a secure connection. Nothing was sent."""
+
+
+class AuthenticationFailed(ClientError):
+    """The broker does not take us for the user, or is not who it should be. Nothing was sent."""
 
 
 class NoCommonVersion(ClientError):
