@@ -69,6 +69,7 @@ class Cluster:
         self._timeout = settings.timeout_s
         security = settings.security
         self._tls = None if security.tls is None else security.tls.context()
+        self._credentials = security.credentials
         self._brokers: dict[int, Address] = {}
         self._connections: dict[Address, Connection] = {}
         self._coordinators: dict[tuple[CoordinatorKind, str], int] = {}
@@ -246,6 +247,7 @@ class Cluster:
                     client_id=self._client_id,
                     timeout=min(self._timeout, CONNECT_TIMEOUT_S),
                     tls=self._tls,
+                    credentials=self._credentials,
                 )
             return connection
 

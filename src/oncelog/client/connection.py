@@ -18,6 +18,7 @@ from oncelog.client.errors import (
     NoCommonVersion,
     NoReply,
     Refused,
+    TlsFailed,
     Unreachable,
 )
 from oncelog.client.frames import (
@@ -27,6 +28,8 @@ from oncelog.client.frames import (
     decode_response,
     encode_request,
 )
+from oncelog.client.sasl import Session
+from oncelog.client.security import Credentials
 from oncelog.wire.errors import ErrorCode
 from oncelog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from oncelog.wire.messages.index import NAMES
@@ -34,6 +37,8 @@ from oncelog.wire.messages.index import NAMES
 #: How long one answer may take unless the caller says otherwise.
 REQUEST_TIMEOUT_S: Final = 30.0
 CONNECT_TIMEOUT_S: Final = 10.0
+#: How long a broker may take to say goodbye when TLS ends; it has nothing else to say by then.
+_GOODBYE_TIMEOUT_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,7 @@ class Connection(asyncio.Protocol):
         self._waiting: dict[int, _Waiting] = {}
         self._correlation_id = 0
         self._transport: asyncio.Transport | None = None
+        self._session: Session | None = None
         self._ended: ClientError | None = None
         self._closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -70,24 +76,31 @@ class Connection(asyncio.Protocol):
         negotiates: bool = True,
         timeout: float = CONNECT_TIMEOUT_S,
         tls: ssl.SSLContext | None = None,
+        credentials: Credentials | None = None,
     ) -> "Connection":
-        """Connect and, unless told otherwise, ask which versions the broker speaks."""
+        """Connect, ask which versions the broker speaks (unless told otherwise), and log in."""
         loop = asyncio.get_running_loop()
+        goodbye = None if tls is None else _GOODBYE_TIMEOUT_S
         try:
             async with asyncio.timeout(timeout):
                 _, connection = await loop.create_connection(
-                    lambda: cls(client_id), host, port, ssl=tls
+                    lambda: cls(client_id), host, port, ssl=tls, ssl_shutdown_timeout=goodbye
                 )
         except TimeoutError:
             raise Unreachable(f"{host}:{port} did not answer within {timeout:g} s.") from None
+        except ssl.SSLError as error:
+            raise TlsFailed(f"{host}:{port}: {_tls_reason(error)}") from error
         except OSError as error:
-            raise Unreachable(f"{host}:{port} cannot be reached: {_reason(error)}.") from error
-        if negotiates:
-            try:
+            reason = _reason(error, uses_tls=tls is not None)
+            raise Unreachable(f"{host}:{port} cannot be reached: {reason}.") from error
+        try:
+            if negotiates:
                 await connection.negotiate(timeout=timeout)
-            except BaseException:
-                connection.abort()
-                raise
+            if credentials is not None:
+                await connection.log_in(credentials, timeout=timeout)
+        except BaseException:
+            connection.abort()
+            raise
         return connection
 
     # --- requests ---
@@ -105,18 +118,9 @@ class Connection(asyncio.Protocol):
         `at_most` keeps to the versions that a caller understands. A given `version` is sent as it
         is, whatever the broker offers.
         """
-        chosen = self.version_of(message, at_most=at_most) if version is None else version
-        reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        correlation_id = self._send(message, chosen)
-        # An answer that comes too late must still find its entry: it is awaited until it came.
-        self._waiting[correlation_id] = _Waiting(message.API_KEY, chosen, reply)
-        try:
-            async with asyncio.timeout(timeout):
-                return await reply
-        except TimeoutError:
-            raise NoReply(
-                f"{_name(message.API_KEY)} was not answered within {timeout:g} s."
-            ) from None
+        if self._session is not None:
+            await self._stay_logged_in(self._session, timeout)
+        return await self._ask(message, version=version, at_most=at_most, timeout=timeout)
 
     def send(self, message: Any, *, version: int | None = None) -> None:
         """Send a request that is never answered: a Produce with acks=0."""
@@ -158,6 +162,12 @@ class Connection(asyncio.Protocol):
         self.offered = {
             api.api_key: range(api.min_version, api.max_version + 1) for api in reply.api_keys
         }
+
+    async def log_in(self, credentials: Credentials, *, timeout: float = REQUEST_TIMEOUT_S) -> None:
+        """Say who we are, now and whenever the broker wants to hear it again."""
+        session = Session(credentials)
+        await self._stay_logged_in(session, timeout)
+        self._session = session
 
     # --- the end ---
 
@@ -202,12 +212,39 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The broker hung up, or we did."""
+        if isinstance(exc, ssl.SSLError) and not self.offered:
+            # In TLS 1.3 a broker looks at our certificate when we think that all is done.
+            self._end(TlsFailed(f"The broker ended the connection. {_tls_reason(exc)}"))
         why = f": {exc}" if exc else ""
         self._end(Disconnected(f"The broker closed the connection{why}."))
         if not self._closed.done():
             self._closed.set_result(None)
 
     # --- the inside ---
+
+    async def _ask(
+        self,
+        message: Any,
+        *,
+        version: int | None = None,
+        at_most: int | None = None,
+        timeout: float,
+    ) -> Any:
+        chosen = self.version_of(message, at_most=at_most) if version is None else version
+        reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        correlation_id = self._send(message, chosen)
+        # An answer that comes too late must still find its entry: it is awaited until it came.
+        self._waiting[correlation_id] = _Waiting(message.API_KEY, chosen, reply)
+        try:
+            async with asyncio.timeout(timeout):
+                return await reply
+        except TimeoutError:
+            raise NoReply(
+                f"{_name(message.API_KEY)} was not answered within {timeout:g} s."
+            ) from None
+
+    async def _stay_logged_in(self, session: Session, timeout: float) -> None:
+        await session.keep(lambda message: self._ask(message, timeout=timeout), abandon=self.abort)
 
     def _send(self, message: Any, version: int) -> int:
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
@@ -257,7 +294,32 @@ def _decoded(frame: memoryview, waiting: _Waiting) -> Any:
     return decode_response(frame, api_key=waiting.api_key, version=waiting.version)
 
 
-def _reason(error: OSError) -> str:
+def _tls_reason(error: ssl.SSLError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return (
+            f"the broker's certificate is not trusted ({error.verify_message}): check which "
+            "authorities are trusted (ssl.ca.location or ssl.truststore.*), and the host name."
+        )
+    reason = (error.reason or str(error)).replace("_", " ").lower()
+    if "wrong version number" in reason or "record layer failure" in reason:
+        return (
+            "it does not speak TLS: set security.protocol to PLAINTEXT or SASL_PLAINTEXT, or use "
+            "the port of a TLS listener."
+        )
+    if "certificate" in reason:
+        return (
+            f"TLS failed ({reason}): the broker wants a certificate of ours that it trusts, see "
+            "ssl.certificate.location or ssl.keystore.*."
+        )
+    return f"TLS failed ({reason})."
+
+
+def _reason(error: OSError, *, uses_tls: bool) -> str:
+    if uses_tls and isinstance(error, ConnectionResetError | ConnectionAbortedError):
+        return (
+            "it hung up instead of speaking TLS; if the listener has no TLS, set security.protocol "
+            "to PLAINTEXT or SASL_PLAINTEXT"
+        )
     # asyncio puts the address where the reason should be; a failed look-up has no errno of the
     # operating system.
     if error.errno is not None and error.errno > 0:
