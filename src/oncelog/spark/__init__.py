@@ -1,0 +1,1 @@
+"""Exactly-once pipelines on Apache Spark: a source, a sink, and the two together."""
