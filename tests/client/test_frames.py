@@ -79,3 +79,20 @@ def test_frames_come_out_whole_however_they_arrive(bodies: list[bytes], cuts: li
 def test_a_size_that_cannot_be_is_refused_before_it_costs_memory(size: str) -> None:
     with pytest.raises(BadReply, match="does not speak Kafka"):
         FrameReader(max_bytes=100).feed(bytes.fromhex(size))
+
+
+def test_a_broker_that_speaks_tls_is_found_out() -> None:
+    alert = bytes.fromhex("15030300020246")  # fatal: protocol version
+
+    with pytest.raises(BadReply, match=r"speaks TLS .* set security\.protocol to SSL"):
+        FrameReader().feed(alert)
+
+
+def test_a_frame_within_one_piece_is_not_copied() -> None:
+    piece = b"\0\0\0\3abc\0\0\0\2de\0\0"
+
+    first, second = FrameReader().feed(piece)
+
+    assert (bytes(first), bytes(second)) == (b"abc", b"de")
+    assert first.obj is piece
+    assert second.obj is piece

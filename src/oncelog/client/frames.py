@@ -19,6 +19,9 @@ API_VERSIONS: Final = 18
 #: Larger than any answer that we ask for; a size beyond it is not a size.
 FRAME_MAX_BYTES: Final = 256 * 1024 * 1024
 
+#: How TLS answers what is not TLS; as a size it would be beyond the largest.
+_TLS_ALERT: Final = b"\x15\x03"
+
 _SIZE: Final = struct.Struct(">i")
 _HEADER: Final = struct.Struct(">hhi")
 
@@ -59,31 +62,50 @@ def decode_response(frame: memoryview, *, api_key: int, version: int) -> Any:
 
 
 class FrameReader:
-    """Cuts a stream of bytes into frames, however they arrive."""
+    """Cuts a stream of bytes into frames, however they arrive.
+
+    A frame within one piece is a view of it. One that came in many is put together once, when its
+    last byte is there: an answer may have tens of megabytes.
+    """
 
     def __init__(self, max_bytes: int = FRAME_MAX_BYTES) -> None:
         """`max_bytes` bounds what a peer can make us hold."""
         self._max_bytes = max_bytes
-        self._buffer = bytearray()
+        self._pieces: list[bytes] = []
+        self._missing = _SIZE.size  # bytes until there is anything to cut
 
     def feed(self, data: bytes) -> list[memoryview]:
         """Take some bytes and give back the frames that are now whole, without their sizes."""
-        self._buffer += data
+        if data:
+            self._pieces.append(data)
+            self._missing -= len(data)
+        if self._missing > 0:
+            return []
+        stream = memoryview(b"".join(self._pieces))
         frames = []
-        start = 0
-        while len(self._buffer) - start >= _SIZE.size:
-            (size,) = _SIZE.unpack_from(self._buffer, start)
-            if not 0 <= size <= self._max_bytes:
-                raise BadReply(f"A frame of {size} bytes: the peer does not speak Kafka.")
-            end = start + _SIZE.size + size
-            if len(self._buffer) < end:
-                break
-            frames.append(memoryview(bytes(self._buffer[start + _SIZE.size : end])))
-            start = end
-        del self._buffer[:start]
+        start, end = 0, self._end(stream, 0)
+        while end <= len(stream):
+            frames.append(stream[start + _SIZE.size : end])
+            start, end = end, self._end(stream, end)
+        # A copy of what is left, so that it does not keep the frames before it in memory.
+        self._pieces = [bytes(stream[start:])] if start < len(stream) else []
+        self._missing = end - len(stream)
         return frames
 
     @property
     def is_between_frames(self) -> bool:
         """Whether the stream may end here without loss."""
-        return not self._buffer
+        return not self._pieces
+
+    def _end(self, stream: memoryview, start: int) -> int:
+        """Where the frame ends that starts here, or its size while that is not there."""
+        if len(stream) - start < _SIZE.size:
+            return start + _SIZE.size
+        (size,) = _SIZE.unpack_from(stream, start)
+        if not 0 <= size <= self._max_bytes:
+            if bytes(stream[start : start + len(_TLS_ALERT)]) == _TLS_ALERT:
+                raise BadReply(
+                    "The broker speaks TLS on this port: set security.protocol to SSL or SASL_SSL."
+                )
+            raise BadReply(f"A frame of {size} bytes: the peer does not speak Kafka.")
+        return start + _SIZE.size + int(size)
