@@ -1,0 +1,34 @@
+"""What can go wrong in a pipeline, each by its own name, with a sentence that says what to do."""
+
+
+class PipelineError(Exception):
+    """A pipeline, sink or write that cannot go on."""
+
+
+class Refused(PipelineError):
+    """The batch does not follow from the recorded progress. Nothing was written."""
+
+
+class DriverReplaced(PipelineError):
+    """Another driver has taken over the transactional id: this one must stop."""
+
+
+class GivenUp(PipelineError):
+    """A batch failed again and again. Nothing of it is visible."""
+
+
+class BadConfiguration(PipelineError):
+    """Settings that cannot work, or that would break the promise."""
+
+
+class RunAgain(Exception):
+    """Raised in a write task: the batch must be run again, as a whole, under a new epoch.
+
+    The driver finds the marker in whatever Spark makes of the exception.
+    """
+
+    MARKER = "oncelog-run-again"
+
+    def __init__(self, why: str) -> None:
+        """`why` is a sentence for the log."""
+        super().__init__(f"[{self.MARKER}] {why}")
