@@ -1,0 +1,57 @@
+"""Ranges of partitions become Arrow batches, inside a Spark task.
+
+While one answer of a broker is decoded the next one is already on its way.
+"""
+
+from collections.abc import AsyncIterator, Iterable, Iterator
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from oncelog.client.cluster import Cluster
+from oncelog.client.fetching import Batch, Isolation, Range, fetch
+from oncelog.client.settings import ClientSettings
+from oncelog.spark.background import Background
+from oncelog.spark.decode import decode
+
+_Part: TypeAlias = tuple[Range, list[Batch]]
+
+
+def read_ranges(
+    settings: ClientSettings,
+    ranges: Iterable[Range],
+    *,
+    isolation: Isolation = Isolation.READ_COMMITTED,
+    include_headers: bool = False,
+    skips_lost: bool = False,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of some ranges, one range after the other, in the order of their offsets.
+
+    What is gone is an error, unless `skips_lost` says to leave it out with a warning.
+    """
+    with Background() as background:
+        parts = _fetch_all(settings, list(ranges), isolation, skips_lost)
+        upcoming = background.start(_next(parts))
+        while (part := upcoming.result()) is not None:
+            upcoming = background.start(_next(parts))
+            wanted, batches = part
+            yield from decode(
+                batches,
+                wanted.place,
+                start=wanted.start,
+                end=wanted.end,
+                include_headers=include_headers,
+            )
+
+
+async def _fetch_all(
+    settings: ClientSettings, ranges: list[Range], isolation: Isolation, skips_lost: bool
+) -> AsyncIterator[_Part]:
+    async with await Cluster.connect(settings) as cluster:
+        for wanted in ranges:
+            async for batches in fetch(cluster, wanted, isolation=isolation, skips_lost=skips_lost):
+                yield wanted, batches
+
+
+async def _next(parts: AsyncIterator[_Part]) -> _Part | None:
+    return await anext(parts, None)

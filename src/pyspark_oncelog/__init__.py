@@ -1,0 +1,1 @@
+"""Spark looks for data sources in packages whose names begin like this one."""
