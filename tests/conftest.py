@@ -10,6 +10,7 @@ from hypothesis import settings
 
 from tests.peers.java import is_complete
 from tests.peers.kafka import Kafka, running_kafka
+from tests.peers.secured import SecuredKafka, secured_kafka
 
 # A busy machine is no failure, so examples have no deadline. A commit is judged by the same examples
 # each time; whoever works on it sees new ones.
@@ -34,6 +35,13 @@ def log_handlers_stay_as_they_were() -> Iterator[None]:
 def kafka_broker() -> Iterator[Kafka]:
     """One Apache Kafka for all tests that compare us with it; mark them `peers`."""
     with running_kafka() as kafka:
+        yield kafka
+
+
+@pytest.fixture(scope="session")
+def secured_broker() -> Iterator[SecuredKafka]:
+    """One Apache Kafka with TLS and users; mark the tests `peers`."""
+    with secured_kafka() as kafka:
         yield kafka
 
 

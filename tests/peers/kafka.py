@@ -11,9 +11,9 @@ import struct
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -51,11 +51,17 @@ class Kafka:
     directory: Path
     #: When the process was started, on the monotonic clock; formatting comes before.
     started_at_s: float
+    #: The ports of the listeners that were asked for, by name.
+    ports: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def bootstrap_servers(self) -> str:
         """The address for clients."""
         return f"{HOST}:{self.port}"
+
+    def address(self, listener: str) -> str:
+        """The address of a listener that was asked for."""
+        return f"{HOST}:{self.ports[listener]}"
 
     @property
     def data(self) -> Path:
@@ -64,16 +70,31 @@ class Kafka:
 
 
 @contextmanager
-def running_kafka(settings: Mapping[str, str] | None = None) -> Iterator[Kafka]:
-    """Format a directory, start a node on it, and stop it again; nothing is left behind."""
+def running_kafka(
+    settings: Mapping[str, str] | None = None,
+    *,
+    listeners: Mapping[str, str] | None = None,
+    format_arguments: Sequence[str] = (),
+) -> Iterator[Kafka]:
+    """Format a directory, start a node on it, and stop it again; nothing is left behind.
+
+    `listeners` are more of them beside the plain one: their names and security protocols.
+    """
     with tempfile.TemporaryDirectory(prefix="oncelog-kafka-") as name:
         directory = Path(name)
-        port, controller = free_ports(2)
+        more = listeners or {}
+        port, controller, *others = free_ports(2 + len(more))
+        ports = dict(zip(more, others, strict=True))
         properties = directory / "server.properties"
-        lines = {**defaults(directory, port, controller), **(settings or {})}
+        lines = defaults(directory, port, controller)
+        for listener, its_port in ports.items():
+            lines["listeners"] += f",{listener}://{HOST}:{its_port}"
+            lines["advertised.listeners"] += f",{listener}://{HOST}:{its_port}"
+            lines["listener.security.protocol.map"] += f",{listener}:{more[listener]}"
+        lines |= settings or {}
         properties.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
         format_ = ("format", "--config", str(properties), "--cluster-id", CLUSTER_ID)
-        run(KAFKA, "kafka.tools.StorageTool", *format_)
+        run(KAFKA, "kafka.tools.StorageTool", *format_, *format_arguments)
         with open(directory / "kafka.log", "w+") as log:
             line = command(KAFKA, "kafka.Kafka", [str(properties)], options=OPTIONS)
             started_at_s = time.monotonic()
@@ -81,7 +102,11 @@ def running_kafka(settings: Mapping[str, str] | None = None) -> Iterator[Kafka]:
             try:
                 _wait_until_ready(process, port, directory / "kafka.log")
                 yield Kafka(
-                    port=port, pid=process.pid, directory=directory, started_at_s=started_at_s
+                    port=port,
+                    pid=process.pid,
+                    directory=directory,
+                    started_at_s=started_at_s,
+                    ports=ports,
                 )
             finally:
                 _stop(process)

@@ -81,8 +81,12 @@ class Cluster:
         cluster = cls(settings)
         try:
             await cluster.metadata(())
-        except BaseException:
+        except BaseException as error:
             await cluster.close()
+            if isinstance(error, Disconnected) and settings.security.credentials is None:
+                # Kafka hangs up, without a word, on requests before a login that it wants.
+                hint = "If it wants a user, set security.protocol to SASL_SSL or SASL_PLAINTEXT."
+                raise Disconnected(f"{error} {hint}") from error
             raise
         return cluster
 
