@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import ssl
 import struct
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Self
@@ -29,20 +30,23 @@ def running(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Non
 class FakeBroker:
     """Answers ApiVersions and Metadata by itself; the rest is `answers`, by API key."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, tls: ssl.SSLContext | None = None) -> None:
+        self._tls = tls
         self.answers: dict[int, Answer] = {18: self.api_versions, 3: self.metadata}
         self.versions = {key: request_class(key).VERSIONS for key in NAMES}
         self.topics: list[Any] = []
         #: Every request that came: the message and its version.
         self.seen: list[tuple[Any, int]] = []
         self.client_ids: set[str] = set()
+        #: A larger frame makes us hang up, as it does a real broker.
+        self.max_frame_bytes = 100 * 1024 * 1024
         self.port = 0
         self.connection_count = 0
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, ssl=self._tls)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
@@ -87,6 +91,8 @@ class FakeBroker:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
             size = int.from_bytes(await reader.readexactly(4), "big")
+            if size > self.max_frame_bytes:
+                return
             frame = await reader.readexactly(size)
             reply = await self._reply(frame)
             if isinstance(reply, Exception):

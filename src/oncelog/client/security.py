@@ -86,16 +86,19 @@ class Tls:
         return context
 
     def _trusting(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # certificates are always checked
         if self.authorities is None:
-            return ssl.create_default_context()
+            context.load_default_certs()
+            return context
         text = self.authorities.read()
         try:
-            return ssl.create_default_context(cadata=text)
+            context.load_verify_locations(cadata=text)
         except (ssl.SSLError, ValueError) as error:
             raise BadSettings(
                 f"{self.authorities.setting} holds no certificate that can be read: it takes PEM, "
                 "which begins with -----BEGIN CERTIFICATE----- on a line of its own."
             ) from error
+        return context
 
     def _show(self, context: ssl.SSLContext, chain: Pem) -> None:
         key = self.key or chain
