@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 BYTES: Final = pa.large_binary()
 
-#: A column, and for each row of the result the element to take from it.
-Pick = tuple[pa.Array, NDArray[np.integer[Any]]]
+#: A column, and for each row of the result the element to take from it (a number: always that one).
+Pick = tuple[pa.Array, NDArray[np.int64] | int]
 
 
 def as_bytes(column: pa.Array) -> pa.Array:
@@ -48,10 +48,18 @@ def from_offsets(offsets: NDArray[np.int64], data: Any) -> pa.Array:
     return pa.Array.from_buffers(BYTES, len(offsets) - 1, [None, pa.py_buffer(offsets), data])
 
 
+def stable_order(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The rows by their numbers, none negative; equal ones stay in order."""
+    # Numbers of 16 bits are sorted in linear time.
+    narrow = numbers.astype(np.uint16) if numbers.max() <= 0xFFFF else numbers
+    return np.argsort(narrow, kind="stable")
+
+
 def join(*picks: Pick) -> pa.Array:
     """Row by row, what was picked from each column, end to end; a null adds nothing."""
     source = pa.concat_arrays([column for column, _ in picks])
-    wanted = np.empty((len(picks[0][1]), len(picks)), np.int64)
+    rows_count = max(np.size(rows) for _, rows in picks)
+    wanted = np.empty((rows_count, len(picks)), np.int64)
     base = 0
     for place, (column, rows) in enumerate(picks):
         np.add(rows, base, out=wanted[:, place])
@@ -79,20 +87,27 @@ def varint_widths(values: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def varints(*columns: NDArray[np.int64]) -> pa.Array:
     """Row by row, the numbers of all columns as zig-zag LEB128, end to end."""
-    cells: list[NDArray[np.uint8]] = []
-    present: list[NDArray[np.bool_]] = []
+    cells: list[NDArray[np.uint64]] = []
+    present: list[NDArray[np.bool_] | None] = []  # None: in every row
     for values in columns:
-        left = _zigzag(values)
-        there = np.ones(len(values), np.bool_)
-        while there.any():
-            more = left > 127
-            cells.append(((left & np.uint64(127)) | (more * np.uint64(128))).astype(np.uint8))
+        left, there = _zigzag(values), None
+        while (more := left > 127).any():
+            cells.append(left | (more * np.uint64(128)))
             present.append(there)
-            left, there = left >> np.uint64(7), more
-    grid = np.stack(cells, axis=1)
-    kept = np.stack(present, axis=1)
-    offsets = np.zeros(len(kept) + 1, np.int64)
-    np.cumsum(kept.sum(axis=1), out=offsets[1:])
+            left, there = left >> np.uint64(7), None if more.all() else more
+        cells.append(left)
+        present.append(there)
+    grid = np.empty((len(cells[0]), len(cells)), np.uint8)
+    for place, cell in enumerate(cells):
+        np.copyto(grid[:, place], cell, casting="unsafe")  # the lowest eight bits
+    offsets = np.arange(0, grid.size + 1, len(cells))
+    if all(there is None for there in present):
+        return from_offsets(offsets, pa.py_buffer(grid))
+    kept = np.ones(grid.shape, np.bool_)
+    for place, there in enumerate(present):
+        if there is not None:
+            kept[:, place] = there
+            np.subtract(offsets[1:], np.cumsum(~there), out=offsets[1:])
     return from_offsets(offsets, pa.py_buffer(grid[kept]))
 
 

@@ -1,13 +1,13 @@
 """Record batches (magic 2) made from columns, without a loop over rows.
 
-Rows of many output partitions (slots) come mixed. They are sorted by slot, cut into batches and
-written as one run of bytes; what only the writing task knows, the producer and the sequence, is
+Rows of many output partitions (slots) come mixed. They are sorted by slot and spelled as records in
+one run of bytes, which is cut at once: each slot has an open batch, and what the next rows bring is
+added to it until it is full. What only the writing task knows, the producer and the sequence, is
 stamped into a batch later, together with its checksum.
 """
 
 import struct
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -29,6 +29,7 @@ from oncelog.spark.byte_columns import (
     join,
     lengths,
     offsets_of,
+    stable_order,
     varint_widths,
     varints,
 )
@@ -36,12 +37,17 @@ from oncelog.spark.byte_columns import (
 #: What the records of one batch take at most, uncompressed, unless a single one takes more.
 BATCH_BYTES: Final = 512 * 1024
 
+#: What open batches hold all together before all of them are closed.
+HELD_BYTES: Final = 32 * 1024 * 1024
+
 #: The headers of a record that has none: their number.
 NO_HEADERS: Final = pa.scalar(b"\0", BYTES)
 
-#: How much longer a record may be inside a batch than alone in one: its place takes up to 4 bytes
-#: more, its time 9, and its own length one.
-_GROWTH_BYTES: Final = 14
+#: What the first record of a batch takes for attributes, time and place.
+_FIRST_BYTES: Final = 3
+#: What any record takes at most beside its key, value and headers: attributes 1, time 10, place 5,
+#: and 5 for each of the three lengths.
+_MOST_BYTES: Final = 31
 
 _PRODUCER: Final = struct.Struct(">qhi")
 _PRODUCER_START: Final = 43
@@ -59,12 +65,6 @@ class Rows:
     headers: pa.Array | None  # as a record spells them, their number first
     rejected: NDArray[np.bool_]  # rows on their way to the dead letters
 
-    @property
-    def size_bytes(self) -> int:
-        """About what the rows take."""
-        headers = 0 if self.headers is None else int(self.headers.nbytes)
-        return int(self.keys.nbytes) + int(self.values.nbytes) + headers
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Encoded:
@@ -73,7 +73,8 @@ class Encoded:
     slot: int
     records: int
     rejected: int
-    batch: bytes
+    size_bytes: int
+    chunks: tuple[bytes, ...]  # that make the batch when put together
 
 
 def stamp(batch: Buffer, *, producer_id: int, producer_epoch: int, base_sequence: int) -> bytearray:
@@ -86,123 +87,162 @@ def stamp(batch: Buffer, *, producer_id: int, producer_epoch: int, base_sequence
 
 def alone_bytes(rows: Rows) -> NDArray[np.int64]:
     """The size of each row as the only record of an uncompressed batch."""
-    content = 3 + _content_bytes(lengths(rows.keys), lengths(rows.values), _header_bytes(rows))
+    content = _FIRST_BYTES + _header_bytes(rows)
+    for sizes in (lengths(rows.keys), lengths(rows.values)):
+        content += varint_widths(sizes) + np.maximum(sizes, 0)
     return HEADER_BYTES + varint_widths(content) + content
 
 
-def concat(parts: Sequence[Rows]) -> Rows:
-    """All rows of the parts, in order."""
-    if len(parts) == 1:
-        return parts[0]
-    headers = None
-    if any(part.headers is not None for part in parts):
-        headers = pa.concat_arrays(
-            pa.repeat(NO_HEADERS, len(p.slots)) if p.headers is None else p.headers for p in parts
+@dataclass(slots=True)
+class _Open:
+    """A batch that still takes records."""
+
+    slot: int
+    base_timestamp: int
+    max_timestamp: int = -1
+    records: int = 0
+    rejected: int = 0
+    size_bytes: int = 0
+    chunks: list[bytes] = field(default_factory=list)
+
+    def take(self, chunk: bytes, *, max_timestamp: int, rejected: int) -> None:
+        """Add records that have been counted already."""
+        self.chunks.append(chunk)
+        self.size_bytes += len(chunk)
+        self.max_timestamp = max(self.max_timestamp, max_timestamp)
+        self.rejected += rejected
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Rows next to each other, in order of slots, that go into the same batch."""
+
+    batch: _Open
+    start: int
+    offset: int  # of the first row, in its batch
+
+
+class Encoder:
+    """Makes batches of rows, in their order for each slot; `limits` bounds a batch's records by slot."""
+
+    def __init__(self, *, limits: NDArray[np.int64], codec: Codec, transactional: bool) -> None:
+        self._limits: list[int] = limits.tolist()
+        self._codec = codec
+        self._transactional = transactional
+        self._open: dict[int, _Open] = {}
+        self._held_bytes = 0
+
+    def add(self, rows: Rows) -> list[Encoded]:
+        """Take the rows in, and give the batches out that are full."""
+        if len(rows.slots) == 0:
+            return []
+        order = stable_order(rows.slots)
+        slots, times = rows.slots[order], rows.timestamps[order]
+        key_lengths, value_lengths = lengths(rows.keys)[order], lengths(rows.values)[order]
+        content = np.maximum(key_lengths, 0) + np.maximum(value_lengths, 0)
+        content += _header_bytes(rows)[order]
+        pieces = self._cut(slots, times, content + _MOST_BYTES)
+
+        starts = np.array([piece.start for piece in pieces])
+        counts = np.diff(starts, append=len(slots))
+        every = np.arange(len(slots))
+        offset_deltas = every + np.repeat([piece.offset - piece.start for piece in pieces], counts)
+        time_deltas = times - np.repeat([piece.batch.base_timestamp for piece in pieces], counts)
+        before_key = varints(np.zeros_like(content), time_deltas, offset_deltas, key_lengths)
+        before_value = varints(value_lengths)
+        content += lengths(before_key) + lengths(before_value)
+        records = join(
+            (varints(content), every),
+            (before_key, every),
+            (rows.keys, order),
+            (before_value, every),
+            (rows.values, order),
+            (pa.repeat(NO_HEADERS, 1), 0) if rows.headers is None else (rows.headers, order),
         )
-    return Rows(
-        slots=np.concatenate([part.slots for part in parts]),
-        timestamps=np.concatenate([part.timestamps for part in parts]),
-        keys=pa.concat_arrays([part.keys for part in parts]),
-        values=pa.concat_arrays([part.values for part in parts]),
-        headers=headers,
-        rejected=np.concatenate([part.rejected for part in parts]),
-    )
+        ends = offsets_of(records)[np.append(starts, len(slots))].tolist()
+        newest = np.maximum.reduceat(times, starts).tolist()
+        rejected = np.add.reduceat(rows.rejected[order], starts, dtype=np.int64).tolist()
+        body = memoryview(records.buffers()[2])
+        for i, piece in enumerate(pieces):
+            # A copy: a view would keep the rows of all slots alive as long as the slowest one.
+            chunk = bytes(body[ends[i] : ends[i + 1]])
+            piece.batch.take(chunk, max_timestamp=newest[i], rejected=rejected[i])
+        self._held_bytes += len(body)
+        full = self._close_full(pieces)
+        return full + self.flush() if self._held_bytes >= HELD_BYTES else full
 
+    def flush(self) -> list[Encoded]:
+        """The batches that are still open."""
+        last = [self._close(batch) for batch in self._open.values()]
+        self._open.clear()
+        return last
 
-def encode(
-    rows: Rows, *, limits: NDArray[np.int64], codec: Codec, transactional: bool
-) -> Iterator[Encoded]:
-    """The rows as batches, slot by slot, in their order; `limits` bounds the records' bytes by slot."""
-    if len(rows.slots) == 0:
-        return
-    order = _by_slot(rows.slots)
-    slots, times = rows.slots[order], rows.timestamps[order]
-    key_lengths, value_lengths = lengths(rows.keys)[order], lengths(rows.values)[order]
-    header_lengths = _header_bytes(rows)[order]
-    content = _content_bytes(key_lengths, value_lengths, header_lengths)
+    def _cut(
+        self, slots: NDArray[np.int64], times: NDArray[np.int64], sizes: NDArray[np.int64]
+    ) -> list[_Piece]:
+        """Go on with the open batches, and begin another where one would become too large."""
+        ends = np.cumsum(sizes)
+        turns = (np.flatnonzero(np.diff(slots)) + 1).tolist()
+        pieces: list[_Piece] = []
+        for start, end in zip([0, *turns], [*turns, len(slots)], strict=True):
+            slot = int(slots[start])
+            batch = self._open.get(slot)
+            room = 0 if batch is None else self._limits[slot] - batch.size_bytes
+            while start < end:
+                before = int(ends[start] - sizes[start])
+                stop = int(ends.searchsorted(before + room, side="right"))
+                if batch is None or stop <= start:
+                    batch = _Open(slot, int(times[start]))
+                    stop = int(ends.searchsorted(before + self._limits[slot], side="right"))
+                stop = min(max(stop, start + 1), end)
+                pieces.append(_Piece(batch, start, batch.records))
+                batch.records += stop - start
+                start, room = stop, 0
+        return pieces
 
-    most = 3 + content + varint_widths(content + 3) + _GROWTH_BYTES
-    starts = _cut(slots, most, limits)
-    counts = np.diff(starts, append=len(slots))
-    offset_deltas = np.arange(len(slots)) - np.repeat(starts, counts)
-    time_deltas = times - np.repeat(times[starts], counts)
-    content += 1 + varint_widths(offset_deltas) + varint_widths(time_deltas)
+    def _close_full(self, pieces: list[_Piece]) -> list[Encoded]:
+        """A batch is full when another one of its slot has begun."""
+        full = []
+        for piece in pieces:
+            before = self._open.get(piece.batch.slot)
+            self._open[piece.batch.slot] = piece.batch
+            if before is not None and before is not piece.batch:
+                full.append(self._close(before))
+        return full
 
-    every = np.arange(len(slots))
-    records = join(
-        (varints(content, np.zeros_like(content), time_deltas, offset_deltas, key_lengths), every),
-        (rows.keys, order),
-        (varints(value_lengths), every),
-        (rows.values, order),
-        (pa.repeat(NO_HEADERS, 1), np.zeros_like(order))
-        if rows.headers is None
-        else (rows.headers, order),
-    )
-    bounds = offsets_of(records)[np.append(starts, len(slots))]
-    body = memoryview(records.buffers()[2])
-    newest = np.maximum.reduceat(times, starts)
-    rejected = np.add.reduceat(rows.rejected[order], starts, dtype=np.int64)
-    for i, (start, count) in enumerate(zip(starts.tolist(), counts.tolist(), strict=True)):
-        packed, used = _packed(codec, body[bounds[i] : bounds[i + 1]])
+    def _close(self, batch: _Open) -> Encoded:
+        self._held_bytes -= batch.size_bytes
+        codec, chunks, size = self._codec, batch.chunks, batch.size_bytes
+        if codec is not Codec.NONE:
+            packed = compress(codec, b"".join(chunks))
+            # What compression makes larger could outgrow the topic's limit: it stays as it is.
+            if len(packed) < size:
+                chunks, size = [packed], len(packed)
+            else:
+                codec = Codec.NONE
         header = HEADER.pack(
             0,
-            HEADER_BYTES - PREFIX_BYTES + len(packed),
+            HEADER_BYTES - PREFIX_BYTES + size,
             -1,
             2,
             0,
-            used | (TRANSACTIONAL if transactional else 0),
-            count - 1,
-            times[start],
-            newest[i],
+            codec | (TRANSACTIONAL if self._transactional else 0),
+            batch.records - 1,
+            batch.base_timestamp,
+            batch.max_timestamp,
             -1,
             -1,
             -1,
-            count,
+            batch.records,
         )
-        yield Encoded(
-            slot=int(slots[start]),
-            records=count,
-            rejected=int(rejected[i]),
-            batch=b"".join((header, packed)),
+        return Encoded(
+            slot=batch.slot,
+            records=batch.records,
+            rejected=batch.rejected,
+            size_bytes=HEADER_BYTES + size,
+            chunks=(header, *chunks),
         )
-
-
-def _by_slot(slots: NDArray[np.int64]) -> NDArray[np.int64]:
-    # Numbers of 16 bits are sorted in linear time.
-    narrow = slots.astype(np.uint16) if slots.max() <= 0xFFFF else slots
-    return np.argsort(narrow, kind="stable")
 
 
 def _header_bytes(rows: Rows) -> NDArray[np.int64]:
     return np.ones(len(rows.slots), np.int64) if rows.headers is None else lengths(rows.headers)
-
-
-def _content_bytes(
-    keys: NDArray[np.int64], values: NDArray[np.int64], headers: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    sized = varint_widths(keys) + np.maximum(keys, 0) + varint_widths(values)
-    return sized + np.maximum(values, 0) + headers
-
-
-def _cut(
-    slots: NDArray[np.int64], sizes: NDArray[np.int64], limits: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Where each batch starts: at a new slot, and before what would make one too large."""
-    ends = np.cumsum(sizes)
-    turns = np.flatnonzero(np.diff(slots)) + 1
-    starts: list[int] = []
-    for first, end in zip([0, *turns.tolist()], [*turns.tolist(), len(slots)], strict=True):
-        limit, start = int(limits[slots[first]]), first
-        while start < end:
-            starts.append(start)
-            room = int(ends[start] - sizes[start]) + limit
-            start = max(start + 1, int(np.searchsorted(ends, room, side="right")))
-    return np.array(starts)
-
-
-def _packed(codec: Codec, body: memoryview) -> tuple[Buffer, Codec]:
-    if codec is Codec.NONE:
-        return body, codec
-    packed = compress(codec, bytes(body))
-    # What compression makes larger could outgrow the topic's limit.
-    return (packed, codec) if len(packed) < len(body) else (body, Codec.NONE)

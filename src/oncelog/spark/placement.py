@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from oncelog.spark.byte_columns import data_of, offsets_of
+from oncelog.spark.byte_columns import data_of, offsets_of, stable_order
 
 #: Rows without a key that go to one partition before the next one has its turn.
 STRETCH_ROWS: Final = 1000
@@ -56,7 +56,7 @@ def murmur2(keys: pa.Array) -> NDArray[np.uint32]:
     if sizes.min() == sizes.max():
         return _hash_by_falling_size(data_of(keys), starts, sizes)
     # In order of size the keys that still have a word left are always the first ones.
-    order = np.argsort(-sizes, kind="stable")
+    order = stable_order(sizes.max() - sizes)
     hashes = np.empty(len(keys), np.uint32)
     hashes[order] = _hash_by_falling_size(data_of(keys), starts[order], sizes[order])
     return hashes

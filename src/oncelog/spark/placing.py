@@ -70,10 +70,13 @@ class Placing:
     def _find_topics(self, named: pa.Array) -> NDArray[np.int64]:
         """Each row's place among the declared topics, -1 for any other topic or none."""
         default = self._plan.default_topic
-        if default is not None:
-            named = named.cast(pa.string()).fill_null(default)
-        found = pc.index_in(named.cast(pa.string()), value_set=pa.array(self._names))
-        return np.asarray(found.fill_null(-1)).astype(np.int64)
+        otherwise = -1 if default is None else self._names.index(default)
+        found = np.full(len(named), otherwise)
+        if named.null_count < len(named):
+            rows = np.flatnonzero(np.asarray(named.is_valid()))
+            places = pc.index_in(named.cast(pa.string()), value_set=pa.array(self._names))
+            found[rows] = np.asarray(places.fill_null(-1))[rows]
+        return found
 
     def _place(
         self, keys: pa.Array, topics: NDArray[np.int64], wanted: pa.Array

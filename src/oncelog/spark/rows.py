@@ -18,7 +18,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import IntegerType, StructType
 
 from oncelog.spark.byte_columns import as_bytes
-from oncelog.spark.encode import Encoded, Rows, concat, encode
+from oncelog.spark.encode import Encoded, Encoder, Rows
 from oncelog.spark.placing import Placing
 from oncelog.spark.rejects import BadRow
 from oncelog.spark.write_plan import TopicPlan, WritePlan
@@ -45,8 +45,8 @@ ENCODED_SCHEMA: Final = (
     "writer int, slot int, origin int, number bigint, records int, rejected int, batch binary"
 )
 
-#: What a task holds back in order to make large batches.
-HELD_BYTES: Final = 32 * 1024 * 1024
+#: What one Arrow batch on its way to the shuffle holds, or a little more.
+PORTION_BYTES: Final = 4 * 1024 * 1024
 
 _ENCODED: Final = pa.schema(
     {
@@ -148,25 +148,15 @@ def _origin() -> int:
 
 def _encoded(plan: WritePlan, origin: int, parts: Iterable[Rows]) -> Iterator[pa.RecordBatch]:
     numbers: Counter[int] = Counter()
-    for rows in _gathered(parts):
-        encoded = encode(
-            rows, limits=plan.limits(), codec=plan.codec, transactional=plan.transactional
-        )
-        for some in _in_portions(encoded):
-            yield _as_arrow(plan, origin, numbers, some)
+    for some in _in_portions(_encode(plan, parts)):
+        yield _as_arrow(plan, origin, numbers, some)
 
 
-def _gathered(parts: Iterable[Rows]) -> Iterator[Rows]:
-    held: list[Rows] = []
-    held_bytes = 0
-    for part in parts:
-        held.append(part)
-        held_bytes += part.size_bytes
-        if held_bytes >= HELD_BYTES:
-            yield concat(held)
-            held, held_bytes = [], 0
-    if held:
-        yield concat(held)
+def _encode(plan: WritePlan, parts: Iterable[Rows]) -> Iterator[Encoded]:
+    encoder = Encoder(limits=plan.limits(), codec=plan.codec, transactional=plan.transactional)
+    for rows in parts:
+        yield from encoder.add(rows)
+    yield from encoder.flush()
 
 
 def _in_portions(batches: Iterable[Encoded]) -> Iterator[list[Encoded]]:
@@ -174,8 +164,8 @@ def _in_portions(batches: Iterable[Encoded]) -> Iterator[list[Encoded]]:
     size = 0
     for batch in batches:
         some.append(batch)
-        size += len(batch.batch)
-        if size >= HELD_BYTES:
+        size += batch.size_bytes
+        if size >= PORTION_BYTES:
             yield some
             some, size = [], 0
     if some:
@@ -189,15 +179,17 @@ def _as_arrow(
     for batch in batches:
         in_order.append(numbers[batch.slot])
         numbers[batch.slot] += 1
-    return pa.RecordBatch.from_pydict(
-        {
-            "writer": [batch.slot % plan.writers for batch in batches],
-            "slot": [batch.slot for batch in batches],
-            "origin": [origin] * len(batches),
-            "number": in_order,
-            "records": [batch.records for batch in batches],
-            "rejected": [batch.rejected for batch in batches],
-            "batch": [batch.batch for batch in batches],
-        },
-        schema=_ENCODED,
-    )
+    ends = np.cumsum([0, *(batch.size_bytes for batch in batches)], dtype=np.int32)
+    data = b"".join(chunk for batch in batches for chunk in batch.chunks)
+    columns = {
+        "writer": [batch.slot % plan.writers for batch in batches],
+        "slot": [batch.slot for batch in batches],
+        "origin": [origin] * len(batches),
+        "number": in_order,
+        "records": [batch.records for batch in batches],
+        "rejected": [batch.rejected for batch in batches],
+        "batch": pa.Array.from_buffers(
+            pa.binary(), len(batches), [None, pa.py_buffer(ends), pa.py_buffer(data)]
+        ),
+    }
+    return pa.RecordBatch.from_pydict(columns, schema=_ENCODED)
