@@ -108,9 +108,8 @@ def evaluate(rows: DataFrame) -> None:
 def translated(error: PySparkException) -> Exception:
     """What a failed job means: run it again, install something, or the user's own error."""
     text = str(error)
-    if RunAgain.MARKER in text:
-        start = text.rindex(f"[{RunAgain.MARKER}]") + len(RunAgain.MARKER) + 3
-        return RunAgain(text[start:].split("\n", 1)[0])
+    if again := RunAgain.found_in(text):
+        return again
     if any(sign in text for sign in _LOST_TASK):
         return RunAgain(text.split("\n", 1)[0])
     if "No module named 'oncelog'" in text or "No module named 'pyarrow'" in text:
@@ -139,6 +138,13 @@ def refuse_connect(spark: SparkSession) -> None:
             "whether Spark ran a write stage twice. Run the job with spark-submit or "
             "`oncelog run --master URL`, or set delivery='at_least_once'."
         )
+
+
+def parallelism_of(spark: SparkSession) -> int:
+    """How many tasks Spark runs at once."""
+    if hasattr(spark, "_jsparkSession"):
+        return spark.sparkContext.defaultParallelism
+    return int(spark.conf.get("spark.sql.shuffle.partitions", "8") or 8)
 
 
 def check_stage(spark: SparkSession, stage: int) -> None:

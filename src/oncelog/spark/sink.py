@@ -1,0 +1,206 @@
+"""`Sink`: what Structured Streaming calls with each micro-batch, and makes exactly once.
+
+    query = frame.writeStream.foreachBatch(Sink("localhost:9092", topic="out", transactional_id="job"))
+
+Spark keeps its checkpoint and its state; the sink keeps the ledger. A batch that Spark runs again is
+found there and written no second time.
+"""
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from oncelog.client.settings import ClientSettings, parse_settings
+from oncelog.core.packing import Codec
+from oncelog.core.types import TopicPartition
+from oncelog.spark import job
+from oncelog.spark.delivery import Delivery, delivery_of
+from oncelog.spark.errors import BadConfiguration
+from oncelog.spark.exactly_once import FIRST_TIMEOUT_S, Done, ExactlyOnce, Position
+from oncelog.spark.job import Frame, WriterOf
+from oncelog.spark.ledger import BatchName, fingerprint
+from oncelog.spark.steps import Watch, unwatched
+from oncelog.spark.target import PROGRESS_TOPIC, Output, Target
+from oncelog.spark.task import writer
+from oncelog.spark.weaker import Weaker
+
+log = logging.getLogger(__name__)
+
+
+class Sink:
+    """A callable for `writeStream.foreachBatch`."""
+
+    def __init__(
+        self,
+        servers: str,
+        *,
+        transactional_id: str,
+        topic: str | None = None,
+        topics: Sequence[str] = (),
+        delivery: str | Delivery = Delivery.EXACTLY_ONCE,
+        dead_letters: str | None = None,
+        order_by: str | Sequence[str] = (),
+        compression: str = "none",
+        group: str | None = None,
+        progress_topic: str = PROGRESS_TOPIC,
+        adopt: bool = False,
+        attempts: int = 5,
+        writers: int | None = None,
+        transaction_timeout_s: float = FIRST_TIMEOUT_S,
+        settings: Mapping[str, str] | None = None,
+        watch: Watch = unwatched,
+        write: WriterOf = writer,
+    ) -> None:
+        """Say where rows go and under which name.
+
+        `topic` takes rows without a `topic` of their own, `topics` are all that rows may name.
+        `group` mirrors the source's offsets for lag tools. `settings` are Kafka's client settings,
+        those of TLS and SASL included. `adopt` takes over a query whose batches do not follow.
+        `watch` is told of every step.
+        """
+        self.delivery = delivery_of(delivery)
+        self.last: Done | None = None
+        self._name = checked_name(transactional_id)
+        self._topic = topic
+        self._order_by = (order_by,) if isinstance(order_by, str) else tuple(order_by)
+        self._group = group
+        output = output_of(
+            servers,
+            settings=settings,
+            topics=(*([topic] if topic else []), *topics),
+            dead_letters=dead_letters,
+            compression=compression,
+            writers=writers,
+            progress_topic=progress_topic,
+        )
+        self._target = Target(output)
+        self._writer: ExactlyOnce | Weaker
+        if self.delivery is Delivery.EXACTLY_ONCE:
+            self._writer = ExactlyOnce(
+                self._target,
+                self._name,
+                adopt=adopt,
+                attempts=attempts,
+                timeout_s=transaction_timeout_s,
+                watch=watch,
+                write=write,
+            )
+        else:
+            self._writer = Weaker(
+                self._target,
+                self._name,
+                self.delivery,
+                attempts=attempts,
+                watch=watch,
+                write=write,
+            )
+
+    def __call__(self, rows: DataFrame, batch_id: int) -> None:
+        """Write one micro-batch, or recognise it."""
+        spark = rows.sparkSession
+        if self.delivery is Delivery.EXACTLY_ONCE:
+            job.refuse_connect(spark)
+            job.refuse_speculation(spark)
+        query, offsets = _query_of(spark)
+        batch = BatchName(
+            query=query, number=batch_id, fingerprint=fingerprint(offsets) if offsets else ""
+        )
+        position = Position(offsets=_positions(offsets), group=self._group)
+        frame = Frame(rows=rows, topic=self._topic, order_by=self._order_by)
+        self.last = self._writer.write(batch, lambda: [frame], position)
+        if self.last.was_done:
+            log.info("%s: batch %d is committed already", self._name, batch_id)
+            # A stateful query fails if a batch is not run at all.
+            job.evaluate(rows)
+
+    def close(self) -> None:
+        """Hang up; the sink may be called again, and connects anew."""
+        self._writer.close()
+        self._target.close()
+
+
+def output_of(
+    servers: str,
+    *,
+    topics: Sequence[str],
+    settings: Mapping[str, str] | None,
+    dead_letters: str | None,
+    compression: str,
+    writers: int | None,
+    progress_topic: str,
+) -> Output:
+    """Check what a person wrote, before anything is asked of a cluster."""
+    if not topics:
+        raise BadConfiguration("No topic is named: say topic=..., or topics=[...] with a column.")
+    try:
+        codec = Codec[compression.upper()]
+    except KeyError:
+        names = ", ".join(codec.name.lower() for codec in Codec)
+        raise BadConfiguration(f"compression={compression!r} is not one of {names}.") from None
+    if writers is not None and writers < 1:
+        raise BadConfiguration(f"writers={writers}: at least one task has to write.")
+    return Output(
+        settings=settings_of(servers, settings),
+        topics=tuple(dict.fromkeys(topics)),
+        dead_letters=dead_letters,
+        codec=codec,
+        writers=writers,
+        progress_topic=progress_topic,
+    )
+
+
+def settings_of(servers: str, settings: Mapping[str, str] | None) -> ClientSettings:
+    """Client settings by their names in Kafka, with or without the prefix that Spark wants."""
+    names = {name.removeprefix("kafka."): value for name, value in (settings or {}).items()}
+    return parse_settings({**names, "bootstrap.servers": servers})
+
+
+def checked_name(name: str) -> str:
+    """A transactional id that can be one."""
+    if not name or name != name.strip():
+        raise BadConfiguration(f"transactional_id={name!r}: give the job a name of its own.")
+    return name
+
+
+def _query_of(spark: SparkSession) -> tuple[str, list[Any]]:
+    """The streaming query that calls, and where each of its sources will be after this batch."""
+    if not hasattr(spark, "_jsparkSession"):
+        return "", []
+    query = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
+    if query is None:
+        raise BadConfiguration(
+            "A Sink is called by foreachBatch; for a batch, use oncelog.spark.write."
+        )
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None, "a classic session has a JVM"
+    # `foreachBatch` is not told the offsets, and its session does not know the query: ask the
+    # state that all sessions share.
+    running = spark._jsparkSession.sharedState().activeStreamingQueries()
+    execution = running.get(jvm.java.util.UUID.fromString(query))
+    if execution is None:
+        return query, []
+    offsets = []
+    found = execution.availableOffsets().iterator()
+    while found.hasNext():
+        offsets.append(found.next()._2().json())
+    # Which source comes first is not the same after a restart.
+    return query, [json.loads(each) for each in sorted(offsets)]
+
+
+def _positions(offsets: Sequence[Any]) -> dict[TopicPartition, int]:
+    """The offsets of those sources that read from topics."""
+    found: dict[TopicPartition, int] = {}
+    for source in offsets:
+        if not isinstance(source, dict):
+            continue
+        for topic, partitions in source.items():
+            if isinstance(partitions, dict) and all(
+                isinstance(v, int) for v in partitions.values()
+            ):
+                for partition, offset in partitions.items():
+                    if partition.isdigit():
+                        found[TopicPartition(topic, int(partition))] = offset
+    return found

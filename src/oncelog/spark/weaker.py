@@ -1,0 +1,168 @@
+"""At least once and at most once: the same batches without a transaction around them.
+
+The difference is one line: whether the progress is noted after the rows are written or before. What
+a fault does then follows: rows twice, or rows never.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from oncelog.client.admin import commit_offsets
+from oncelog.client.errors import ClientError
+from oncelog.client.sending import Sender
+from oncelog.spark import job
+from oncelog.spark.delivery import Delivery
+from oncelog.spark.encode import stamp
+from oncelog.spark.errors import GivenUp, RunAgain
+from oncelog.spark.exactly_once import Done, Position
+from oncelog.spark.job import Frame, WriterOf
+from oncelog.spark.ledger import BatchName, Progress, advance
+from oncelog.spark.ledger_topic import progress_batch
+from oncelog.spark.report import Report
+from oncelog.spark.steps import Event, Step, Watch, unwatched
+from oncelog.spark.target import Target, places_of
+from oncelog.spark.task import TaskPlan, writer
+
+log = logging.getLogger(__name__)
+
+_PATIENCE_S = 60.0
+
+
+class Weaker:
+    """Writes batches that may be doubled, or lost, as chosen."""
+
+    def __init__(
+        self,
+        target: Target,
+        name: str,
+        delivery: Delivery,
+        *,
+        attempts: int = 5,
+        watch: Watch = unwatched,
+        write: WriterOf = writer,
+    ) -> None:
+        """`delivery` is one of the two weaker ones."""
+        self.progress: Progress | None = None
+        self._target = target
+        self._name = name
+        self._delivery = delivery
+        # A second try may write twice what the first one wrote.
+        self._attempts = 1 if delivery is Delivery.AT_MOST_ONCE else attempts
+        self._watch = watch
+        self._write = write
+        self._is_open = False
+
+    def open(self, admit: Callable[[Progress | None], object]) -> Progress | None:
+        """Read the progress; nobody is fenced."""
+        if not self._is_open:
+            self.progress = self._target.run(self._target.look(self._name))
+            admit(self.progress)
+            self._is_open = True
+        return self.progress
+
+    def write(
+        self, batch: BatchName, frames: Callable[[], Sequence[Frame]], position: Position
+    ) -> Done:
+        """Write a batch; skip it if at most once is asked for and it was begun before."""
+        progress = self.open(lambda _: None)
+        started_s = time.monotonic()
+        if self._delivery is Delivery.AT_MOST_ONCE:
+            if progress and progress.query == batch.query and batch.number <= progress.batch:
+                self._watch(Event(step=Step.SKIPPED, name=self._name, batch=batch.number))
+                return Done(batch=batch.number, was_done=True)
+            self._note(batch, position, [])
+            reports = self._insist(batch, frames)
+        else:
+            reports = self._insist(batch, frames)
+            self._note(batch, position, reports)
+        done = Done(
+            batch=batch.number,
+            rows=sum(report.rows for report in reports),
+            rejected=sum(report.rejected for report in reports),
+            seconds=time.monotonic() - started_s,
+        )
+        self._watch(
+            Event(
+                step=Step.COMMITTED,
+                name=self._name,
+                batch=batch.number,
+                rows=done.rows,
+                rejected=done.rejected,
+                seconds=done.seconds,
+            )
+        )
+        return done
+
+    def close(self) -> None:
+        """There is nothing to leave behind."""
+
+    def _insist(self, batch: BatchName, frames: Callable[[], Sequence[Frame]]) -> list[Report]:
+        for attempt in range(1, self._attempts + 1):
+            try:
+                return self._try(batch, frames())
+            except (ClientError, RunAgain) as error:
+                if attempt == self._attempts:
+                    raise GivenUp(
+                        f"Batch {batch.number} of {self._name!r} failed {attempt} times; part of it "
+                        f"may be visible. The last reason: {error}"
+                    ) from error
+                log.warning("%s, batch %d goes round again: %s", self._name, batch.number, error)
+                self._watch(
+                    Event(step=Step.RETRIED, name=self._name, batch=batch.number, why=str(error))
+                )
+        raise AssertionError("the last attempt returns or raises")
+
+    def _try(self, batch: BatchName, frames: Sequence[Frame]) -> list[Report]:
+        parallelism = job.parallelism_of(frames[0].rows.sparkSession)
+        plan = self._target.run(
+            self._target.plan(turn=batch.number, parallelism=parallelism, is_transactional=False)
+        )
+        tasks = TaskPlan(
+            settings=self._target.output.settings,
+            delivery=self._delivery,
+            identity=None,
+            places=places_of(plan),
+            patience_s=_PATIENCE_S,
+        )
+        self._watch(Event(step=Step.PLANNED, name=self._name, batch=batch.number))
+        reports = job.run(frames, plan, tasks, write=self._write)
+        rows = sum(report.rows for report in reports)
+        self._watch(Event(step=Step.WRITTEN, name=self._name, batch=batch.number, rows=rows))
+        return reports
+
+    def _note(self, batch: BatchName, position: Position, reports: Sequence[Report]) -> None:
+        progress = replace(
+            advance(
+                self.progress,
+                batch,
+                rows=sum(report.rows for report in reports),
+                rejected=sum(report.rejected for report in reports),
+                now_ms=int(time.time() * 1000),
+            ),
+            offsets=position.offsets,
+            topic_ids=position.topic_ids,
+        )
+        self._target.run(self._record(progress))
+        self._watch(Event(step=Step.RECORDED, name=self._name, batch=batch.number))
+        if position.group is not None and position.offsets:
+            self._target.run(self._mirror(position.group, position))
+            self._watch(Event(step=Step.MIRRORED, name=self._name, batch=batch.number))
+        self.progress = progress
+
+    async def _record(self, progress: Progress) -> None:
+        sender = Sender(await self._target.cluster(), _plain, patience_s=_PATIENCE_S)
+        try:
+            content = progress_batch(self._name, progress, is_transactional=False)
+            await sender.send(await self._target.ledger(self._name), content, 1)
+            await sender.finish()
+        finally:
+            await sender.close()
+
+    async def _mirror(self, group: str, position: Position) -> None:
+        await commit_offsets(await self._target.cluster(), group, position.offsets)
+
+
+def _plain(content: bytes, sequence: int) -> bytearray:
+    return stamp(content, producer_id=-1, producer_epoch=-1, base_sequence=-1)
