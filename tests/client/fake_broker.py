@@ -13,6 +13,9 @@ from oncelog.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
 from oncelog.wire.messages.index import NAMES
 from oncelog.wire.messages.metadata import MetadataResponse, MetadataResponseBroker
 
+#: A larger frame makes the broker hang up, as it does a real one.
+FRAME_MAX_BYTES = 100 * 1024 * 1024
+
 #: Given a request and its version: a response, or None to stay silent.
 Answer = Callable[[Any, int], Any]
 
@@ -38,8 +41,6 @@ class FakeBroker:
         #: Every request that came: the message and its version.
         self.seen: list[tuple[Any, int]] = []
         self.client_ids: set[str] = set()
-        #: A larger frame makes us hang up, as it does a real broker.
-        self.max_frame_bytes = 100 * 1024 * 1024
         self.port = 0
         self.connection_count = 0
         self._server: asyncio.Server | None = None
@@ -91,7 +92,7 @@ class FakeBroker:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
             size = int.from_bytes(await reader.readexactly(4), "big")
-            if size > self.max_frame_bytes:
+            if size > FRAME_MAX_BYTES:
                 return
             frame = await reader.readexactly(size)
             reply = await self._reply(frame)

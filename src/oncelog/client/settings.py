@@ -67,6 +67,13 @@ _TLS: Final = frozenset(
 _KNOWN: Final = _SASL | _TLS | {"bootstrap.servers", "client.id", "security.protocol"}
 _OF_SECURITY: Final = ("sasl.", "ssl.", "security.", "enable.ssl.", "enable.sasl.")
 
+#: What makes PEM of a Java store; a store of keys is always PKCS12 on the way.
+_TO_PEM: Final[Mapping[str, str]] = {
+    "ssl.truststore": "`keytool -exportcert -rfc -keystore STORE -alias ALIAS -file ca.pem`",
+    "ssl.keystore": "`keytool -importkeystore -srckeystore STORE -destkeystore client.p12 "
+    "-deststoretype PKCS12` and `openssl pkcs12 -in client.p12 -out client.pem`",
+}
+
 #: How alike two names are when one is taken for a misspelling of the other.
 _ALIKE: Final = 0.9
 _LONGEST_MS: Final = 2**31 - 1
@@ -205,14 +212,9 @@ def _pem(options: Mapping[str, str], *names: str) -> Pem | None:
 
 
 def _how_to_make_pem(store: str) -> str:
-    if store == "ssl.truststore":
-        make = "keytool -exportcert -rfc -keystore STORE -alias ALIAS -file ca.pem"
-    else:
-        make = "openssl pkcs12 -in STORE.p12 -out client.pem (a JKS store goes through keytool \
--importkeystore -srckeystore STORE -destkeystore STORE.p12 -deststoretype PKCS12 first)"
     return (
-        f"Stores in JKS or PKCS12 cannot be read here: make PEM of it with {make}, set {store}.type "
-        f"to PEM and {store}.location to that file, and remove {store}.password."
+        f"Stores in JKS or PKCS12 cannot be read here: make PEM of it with {_TO_PEM[store]}, set "
+        f"{store}.type to PEM and {store}.location to that file, and remove {store}.password."
     )
 
 
