@@ -58,7 +58,7 @@ def as_records(found: list[dict[str, Any]]) -> list[Record]:
             round(row["timestamp"].timestamp() * 1000),
             row["key"],
             row["value"],
-            tuple((header["key"], header["value"]) for header in row["headers"]),
+            tuple((header["key"], header["value"]) for header in row["headers"] or ()),
         )
         for row in found
     ]
@@ -200,6 +200,12 @@ def test_what_does_not_add_up_is_corrupt(batch: bytes, reason: str) -> None:
 def test_a_time_that_no_calendar_knows_is_refused() -> None:
     with pytest.raises(CorruptMessage, match="timestamp"):
         rows(encode_batch([Record(0, 1 << 60, None, b"v")]))
+
+
+def test_a_record_without_headers_has_null_for_them() -> None:
+    batch = one_batch(record(), count=1)
+
+    assert rows(batch, include_headers=True)[0]["headers"] is None
 
 
 def test_a_header_name_that_is_not_text_is_shown_as_well_as_it_can_be() -> None:

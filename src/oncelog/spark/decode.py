@@ -340,13 +340,15 @@ def _picked(everything: Any, first: int, are_valid: Flags) -> Any:
 
 
 def _headers(content: bytes, records: _Records) -> Any:
-    """The headers of each record as a list."""
+    """The headers of each record as a list; null where there are none, as Spark's source has it."""
     counts = records.header_counts
     keys, values = _header_spans(content, records)
     names, contents = _pairs(content, keys, values)
     boundaries = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
     pairs = pa.StructArray.from_arrays([_as_text(names), contents], fields=_HEADER_FIELDS)
-    return pa.ListArray.from_arrays(pa.array(boundaries), pairs, type=_HEADERS)
+    return pa.ListArray.from_arrays(
+        pa.array(boundaries), pairs, type=_HEADERS, mask=pa.array(counts == 0)
+    )
 
 
 def _header_spans(content: bytes, records: _Records) -> tuple[_Spans, _Spans]:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import TypeAlias
 
 import pyarrow as pa
+import uvloop
 
 from oncelog.client.cluster import Cluster
 from oncelog.client.fetching import Batch, Isolation, Range, fetch
@@ -29,7 +30,7 @@ def read_ranges(
 
     What is gone is an error, unless `skips_lost` says to leave it out with a warning.
     """
-    with Background() as background:
+    with Background(uvloop.new_event_loop) as background:
         parts = _fetch_all(settings, list(ranges), isolation, skips_lost)
         upcoming = background.start(_next(parts))
         while (part := upcoming.result()) is not None:
