@@ -8,7 +8,7 @@ stamped into a batch later, together with its checksum.
 
 import struct
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -113,8 +113,7 @@ class _Open:
         self.rejected += rejected
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
+class _Piece(NamedTuple):
     """Rows next to each other, in order of slots, that go into the same batch."""
 
     batch: _Open
@@ -181,19 +180,19 @@ class Encoder:
         self, slots: NDArray[np.int64], times: NDArray[np.int64], sizes: NDArray[np.int64]
     ) -> list[_Piece]:
         """Go on with the open batches, and begin another where one would become too large."""
-        ends = np.cumsum(sizes)
+        sums = np.concatenate([[0], np.cumsum(sizes)])
         turns = (np.flatnonzero(np.diff(slots)) + 1).tolist()
         pieces: list[_Piece] = []
         for start, end in zip([0, *turns], [*turns, len(slots)], strict=True):
-            slot = int(slots[start])
+            slot = slots.item(start)
+            limit = self._limits[slot]
             batch = self._open.get(slot)
-            room = 0 if batch is None else self._limits[slot] - batch.size_bytes
+            room = 0 if batch is None else limit - batch.size_bytes
             while start < end:
-                before = int(ends[start] - sizes[start])
-                stop = int(ends.searchsorted(before + room, side="right"))
+                stop = int(sums.searchsorted(sums.item(start) + room, side="right")) - 1
                 if batch is None or stop <= start:
-                    batch = _Open(slot, int(times[start]))
-                    stop = int(ends.searchsorted(before + self._limits[slot], side="right"))
+                    batch = _Open(slot, times.item(start))
+                    stop = int(sums.searchsorted(sums.item(start) + limit, side="right")) - 1
                 stop = min(max(stop, start + 1), end)
                 pieces.append(_Piece(batch, start, batch.records))
                 batch.records += stop - start

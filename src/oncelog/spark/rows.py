@@ -27,6 +27,7 @@ from oncelog.spark.write_schema import WrongColumns, check_schema
 __all__ = [
     "ENCODED_SCHEMA",
     "BadRow",
+    "Stage",
     "TopicPlan",
     "WritePlan",
     "WrongColumns",
@@ -46,7 +47,7 @@ ENCODED_SCHEMA: Final = (
 )
 
 #: What one Arrow batch on its way to the shuffle holds, or a little more.
-PORTION_BYTES: Final = 4 * 1024 * 1024
+PORTION_BYTES: Final = 1024 * 1024
 
 _ENCODED: Final = pa.schema(
     {
