@@ -1,6 +1,7 @@
 """Batches made from columns are, byte for byte, what a producer sends."""
 
 from collections import defaultdict
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -123,6 +124,17 @@ def test_rejected_rows_are_counted() -> None:
     encoded = encoder.add(rows) + encoder.flush()
 
     assert [(batch.slot, batch.rejected) for batch in encoded] == [(0, 0), (1, 2)]
+
+
+def test_what_lies_under_a_null_is_not_written() -> None:
+    rows = rows_of([(0, Record(0, 5, b"key", b"value"))])
+    hidden = pa.Array.from_buffers(BYTES, 1, [pa.py_buffer(b"\0"), *rows.values.buffers()[1:]])
+    encoder = an_encoder()
+
+    (encoded,) = encoder.add(replace(rows, values=hidden)) + encoder.flush()
+
+    ((_, records),) = read_batches(stamped(encoded))
+    assert records == [Record(0, 5, b"key", None)]
 
 
 @pytest.mark.parametrize("codec", [codec for codec in Codec if codec])

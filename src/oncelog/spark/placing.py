@@ -101,9 +101,9 @@ class Placing:
 
     def _rejecting(self, rows: Rows, batch: pa.RecordBatch, reasons: Mapping[int, str]) -> Rows:
         """The rows with letters to the dead-letter topic in place of the bad ones."""
-        rejects = [self._reject(rows, batch, row, reason) for row, reason in reasons.items()]
+        rejects = (self._reject(rows, batch, row, reason) for row, reason in reasons.items())
         if self._plan.dead_letters is None:
-            raise rejects[0].error(self._origin)
+            raise next(rejects).error(self._origin)
         home = self._plan.topic(self._plan.dead_letters)
         letters = []
         for reject in rejects:
@@ -114,10 +114,11 @@ class Placing:
         return self._with_letters(rows, np.array(list(reasons)), letters, home)
 
     def _reject(self, rows: Rows, batch: pa.RecordBatch, row: int, reason: str) -> Reject:
+        topic = _column(batch, "topic")[row].as_py()
         return Reject(
             reason=reason,
             number=self._seen + row,
-            topic=_column(batch, "topic")[row].as_py() or self._plan.default_topic,
+            topic=self._plan.default_topic if topic is None else topic,
             partition=_column(batch, "partition")[row].as_py(),
             key=rows.keys[row].as_py(),
             value=rows.values[row].as_py(),

@@ -20,7 +20,7 @@ _SHOWN: Final = 40
 
 
 class BadRow(ValueError):
-    """A row cannot be written and there is no dead-letter topic; the batch fails as a whole."""
+    """A row can neither be written nor become a dead letter; the batch fails as a whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class Reject:
         return BadRow(
             f"row {self.number} of the DataFrame's partition {origin} cannot be written: "
             f"{self.reason} (topic {self.topic!r}, partition {self.partition}, "
-            f"key {_shortened(self.key)}). Correct the row, or name a dead-letter topic for such rows."
+            f"key {_shortened(self.key)}). Correct it, or name a dead-letter topic that takes such rows."
         )
 
 
