@@ -1,1 +1,37 @@
-"""Exactly-once pipelines on Apache Spark: a source, a sink, and the two together."""
+"""Exactly-once pipelines on Apache Spark.
+
+`Pipeline` reads, processes and writes without a checkpoint; `Sink` makes the output of any streaming
+query exactly once; `write` does it for a batch. The source, `spark.readStream.format("oncelog")`, is
+found by Spark itself.
+"""
+
+from oncelog.spark.delivery import Delivery
+from oncelog.spark.errors import (
+    BadConfiguration,
+    DriverReplaced,
+    GivenUp,
+    PipelineError,
+    Refused,
+)
+from oncelog.spark.exactly_once import Done
+from oncelog.spark.pipeline import Pipeline, Source, Summary
+from oncelog.spark.sink import Sink
+from oncelog.spark.steps import Event, Step
+from oncelog.spark.write import write
+
+__all__ = [
+    "BadConfiguration",
+    "Delivery",
+    "Done",
+    "DriverReplaced",
+    "Event",
+    "GivenUp",
+    "Pipeline",
+    "PipelineError",
+    "Refused",
+    "Sink",
+    "Source",
+    "Step",
+    "Summary",
+    "write",
+]

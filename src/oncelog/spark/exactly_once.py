@@ -7,7 +7,7 @@ makes it exactly once stands in docs/spark.md, rule by rule.
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from oncelog.client import transactions
@@ -20,14 +20,14 @@ from oncelog.client.identity import (
     TransactionLost,
 )
 from oncelog.client.sending import Sender
-from oncelog.core.types import TopicPartition
 from oncelog.spark import job
 from oncelog.spark.delivery import Delivery
 from oncelog.spark.encode import stamp
 from oncelog.spark.errors import BadConfiguration, DriverReplaced, GivenUp, RunAgain
 from oncelog.spark.job import Frame, WriterOf
-from oncelog.spark.ledger import BatchName, Progress, Verdict, advance, judge
+from oncelog.spark.ledger import NOWHERE, BatchName, Progress, Verdict, advance, judge
 from oncelog.spark.ledger_topic import progress_batch
+from oncelog.spark.offsets import Position
 from oncelog.spark.report import Report
 from oncelog.spark.steps import Event, Step, Watch, unwatched
 from oncelog.spark.target import Target, places_of
@@ -56,16 +56,6 @@ _FINAL: Final = frozenset(
         int(ErrorCode.MESSAGE_TOO_LARGE),
     }
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Position:
-    """Where the source is once the batch is done."""
-
-    offsets: dict[TopicPartition, int] = field(default_factory=dict)
-    topic_ids: dict[str, str] = field(default_factory=dict)
-    #: The group whose offsets mirror the position inside the transaction, if any.
-    group: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,9 +142,16 @@ class ExactlyOnce:
     # --- a batch ---
 
     def write(
-        self, batch: BatchName, frames: Callable[[], Sequence[Frame]], position: Position
+        self,
+        batch: BatchName,
+        frames: Callable[[], Sequence[Frame]],
+        position: Position = NOWHERE,
+        group: str | None = None,
     ) -> Done:
-        """Commit a batch, or find that it is committed; anything else raises, with nothing visible."""
+        """Commit a batch, or find that it is committed; anything else raises, with nothing visible.
+
+        `position` is where the source is once the batch is done; a `group` mirrors it.
+        """
         self.open(lambda progress: judge(self._name, progress, batch, adopt=self._adopt))
         if judge(self._name, self.progress, batch, adopt=self._adopt) is Verdict.DONE:
             self._say(Step.SKIPPED, batch.number)
@@ -169,7 +166,7 @@ class ExactlyOnce:
                 if self._is_spent and self._recover(batch):
                     done = Done(batch=batch.number, rows=self._rows_of_last())
                 else:
-                    done = self._try(batch, frames(), position, started_s)
+                    done = self._try(batch, frames(), position, group, started_s)
                 break
             except (ClientError, RunAgain) as error:
                 self._is_spent = True
@@ -193,7 +190,12 @@ class ExactlyOnce:
             self._abort()
 
     def _try(
-        self, batch: BatchName, frames: Sequence[Frame], position: Position, started_s: float
+        self,
+        batch: BatchName,
+        frames: Sequence[Frame],
+        position: Position,
+        group: str | None,
+        started_s: float,
     ) -> Done:
         identity = self._identity
         assert identity is not None, "the id is ours"
@@ -217,17 +219,14 @@ class ExactlyOnce:
         rows, rejected = sum(r.rows for r in reports), sum(r.rejected for r in reports)
         self._say(Step.WRITTEN, batch.number, rows, rejected, time.monotonic() - started_s)
         self._note_duration(reports)
-        progress = replace(
-            advance(
-                self.progress, batch, rows=rows, rejected=rejected, now_ms=int(time.time() * 1000)
-            ),
-            offsets=position.offsets,
-            topic_ids=position.topic_ids,
+        now_ms = int(time.time() * 1000)
+        progress = advance(
+            self.progress, batch, position, rows=rows, rejected=rejected, now_ms=now_ms
         )
         self._target.run(self._record(identity, progress))
         self._say(Step.RECORDED, batch.number)
-        if position.group is not None and position.offsets:
-            self._target.run(self._mirror(identity, position.group, position.offsets))
+        if group is not None and position.offsets:
+            self._target.run(self._mirror(identity, group, position))
             self._say(Step.MIRRORED, batch.number)
         following = self._target.run(self._commit(identity))
         self.progress = progress
@@ -264,10 +263,8 @@ class ExactlyOnce:
         finally:
             await sender.close()
 
-    async def _mirror(
-        self, identity: Identity, group: str, offsets: dict[TopicPartition, int]
-    ) -> None:
-        await (await self._transactional()).send_offsets(identity, group, offsets)
+    async def _mirror(self, identity: Identity, group: str, position: Position) -> None:
+        await (await self._transactional()).send_offsets(identity, group, position.offsets)
 
     async def _commit(self, identity: Identity) -> Identity | None:
         return await (await self._transactional()).commit(identity)

@@ -7,22 +7,22 @@ record holds, how the records of a partition are replayed, and which batch may r
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final
 
 from oncelog.core.batch import TRANSACTIONAL, BatchHeader
 from oncelog.core.packing import is_commit
 from oncelog.core.records import Record
-from oncelog.core.types import TopicPartition
 from oncelog.spark.errors import PipelineError, Refused
+from oncelog.spark.offsets import BadOffsets, Position
 
 FORMAT: Final = 1
 #: How many earlier batches a record remembers, so that an old checkpoint is recognised.
 RECENT_MAX: Final = 100
 
-Offsets = Mapping[TopicPartition, int]
+NOWHERE: Final = Position(offsets={})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,10 +36,8 @@ class Progress:
     fingerprint: str
     #: The fingerprints of the batches before, the latest last.
     recent: tuple[str, ...] = ()
-    #: Where the next batch begins, for all partitions of the source.
-    offsets: Offsets = field(default_factory=dict)
-    #: The ids of the source's topics: one that is deleted and made anew has another.
-    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    #: Where the next batch begins, for all partitions of the source, as far as it is known.
+    position: Position = NOWHERE
     #: Rows of this batch that became records, and rows that went to the dead letters.
     rows: int = 0
     rejected: int = 0
@@ -49,17 +47,13 @@ class Progress:
 
     def encode(self) -> bytes:
         """The value of the progress record."""
-        offsets: dict[str, dict[str, int]] = {}
-        for place, offset in sorted(self.offsets.items()):
-            offsets.setdefault(place.topic, {})[str(place.partition)] = offset
         value = {
             "format": FORMAT,
             "query": self.query,
             "batch": self.batch,
             "fingerprint": self.fingerprint,
             "recent": list(self.recent),
-            "offsets": offsets,
-            "topic_ids": dict(sorted(self.topic_ids.items())),
+            "position": self.position.to_json(),
             "rows": self.rows,
             "rejected": self.rejected,
             "total_rows": self.total_rows,
@@ -82,14 +76,13 @@ class Progress:
                 batch=int(found["batch"]),
                 fingerprint=str(found["fingerprint"]),
                 recent=tuple(str(each) for each in found["recent"]),
-                offsets=offsets_of(found["offsets"]),
-                topic_ids={str(k): str(v) for k, v in found["topic_ids"].items()},
+                position=Position.from_json(found["position"]),
                 rows=int(found["rows"]),
                 rejected=int(found["rejected"]),
                 total_rows=int(found["total_rows"]),
                 committed_ms=int(found["committed_ms"]),
             )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, BadOffsets) as error:
             raise UnreadableProgress(
                 f"The progress record cannot be read ({error!r}): something else has written to "
                 f"the progress topic."
@@ -98,15 +91,6 @@ class Progress:
 
 class UnreadableProgress(PipelineError):
     """The ledger holds something that is not progress."""
-
-
-def offsets_of(found: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
-    """Offsets as Spark writes them: topic -> partition -> offset."""
-    return {
-        TopicPartition(topic, int(partition)): int(offset)
-        for topic, partitions in found.items()
-        for partition, offset in partitions.items()
-    }
 
 
 def fingerprint(parts: Any) -> str:
@@ -208,15 +192,21 @@ def judge(name: str, progress: Progress | None, batch: BatchName, *, adopt: bool
             f"Batch {batch.number} of {name!r} is already committed, with other input than it has "
             f"now: the checkpoint was put back to an old copy or changed. Skipping it would lose "
             f"records and writing it would double some. Put the newest checkpoint back, or start a "
-            f"new query where the last one stopped ({_readable(progress.offsets)}) with adopt=True."
+            f"new query where the last one stopped ({_readable(progress.position)}) with adopt=True."
         )
     return Verdict.DONE
 
 
 def advance(
-    progress: Progress | None, batch: BatchName, *, rows: int, rejected: int, now_ms: int
+    progress: Progress | None,
+    batch: BatchName,
+    position: Position,
+    *,
+    rows: int,
+    rejected: int,
+    now_ms: int,
 ) -> Progress:
-    """The progress once a batch is committed; the source's offsets are the caller's to add."""
+    """The progress once a batch is committed."""
     recent: tuple[str, ...] = ()
     if progress is not None and batch.query == progress.query:
         if batch.number == progress.batch + 1:
@@ -226,6 +216,7 @@ def advance(
         batch=batch.number,
         fingerprint=batch.fingerprint,
         recent=recent,
+        position=position,
         rows=rows,
         rejected=rejected,
         total_rows=rows + (progress.total_rows if progress else 0),
@@ -240,7 +231,7 @@ def _fingerprint_of(progress: Progress, number: int) -> str | None:
     return progress.recent[-back] if back <= len(progress.recent) else None
 
 
-def _readable(offsets: Offsets) -> str:
-    if not offsets:
+def _readable(position: Position) -> str:
+    if not position.offsets:
         return "its offsets are not known"
-    return ", ".join(f"{place} at {offset}" for place, offset in sorted(offsets.items()))
+    return ", ".join(f"{place} at {offset}" for place, offset in sorted(position.offsets.items()))

@@ -19,9 +19,10 @@ from oncelog.core.types import TopicPartition
 from oncelog.spark import job
 from oncelog.spark.delivery import Delivery, delivery_of
 from oncelog.spark.errors import BadConfiguration
-from oncelog.spark.exactly_once import FIRST_TIMEOUT_S, Done, ExactlyOnce, Position
+from oncelog.spark.exactly_once import FIRST_TIMEOUT_S, Done, ExactlyOnce
 from oncelog.spark.job import Frame, WriterOf
 from oncelog.spark.ledger import BatchName, fingerprint
+from oncelog.spark.offsets import Position
 from oncelog.spark.steps import Watch, unwatched
 from oncelog.spark.target import PROGRESS_TOPIC, Output, Target
 from oncelog.spark.task import writer
@@ -63,7 +64,7 @@ class Sink:
         """
         self.delivery = delivery_of(delivery)
         self.last: Done | None = None
-        self._name = checked_name(transactional_id)
+        self.name = checked_name(transactional_id)
         self._topic = topic
         self._order_by = (order_by,) if isinstance(order_by, str) else tuple(order_by)
         self._group = group
@@ -76,12 +77,12 @@ class Sink:
             writers=writers,
             progress_topic=progress_topic,
         )
-        self._target = Target(output)
-        self._writer: ExactlyOnce | Weaker
+        self.target = Target(output)
+        self.writer: ExactlyOnce | Weaker
         if self.delivery is Delivery.EXACTLY_ONCE:
-            self._writer = ExactlyOnce(
-                self._target,
-                self._name,
+            self.writer = ExactlyOnce(
+                self.target,
+                self.name,
                 adopt=adopt,
                 attempts=attempts,
                 timeout_s=transaction_timeout_s,
@@ -89,9 +90,9 @@ class Sink:
                 write=write,
             )
         else:
-            self._writer = Weaker(
-                self._target,
-                self._name,
+            self.writer = Weaker(
+                self.target,
+                self.name,
                 self.delivery,
                 attempts=attempts,
                 watch=watch,
@@ -101,25 +102,42 @@ class Sink:
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
         """Write one micro-batch, or recognise it."""
         spark = rows.sparkSession
-        if self.delivery is Delivery.EXACTLY_ONCE:
-            job.refuse_connect(spark)
-            job.refuse_speculation(spark)
+        self.check_session(spark)
         query, offsets = _query_of(spark)
         batch = BatchName(
             query=query, number=batch_id, fingerprint=fingerprint(offsets) if offsets else ""
         )
-        position = Position(offsets=_positions(offsets), group=self._group)
-        frame = Frame(rows=rows, topic=self._topic, order_by=self._order_by)
-        self.last = self._writer.write(batch, lambda: [frame], position)
+        position = Position(offsets=_positions(offsets))
+        self.last = self.writer.write(batch, lambda: self.frames(rows), position, self._group)
         if self.last.was_done:
-            log.info("%s: batch %d is committed already", self._name, batch_id)
+            log.info("%s: batch %d is committed already", self.name, batch_id)
             # A stateful query fails if a batch is not run at all.
             job.evaluate(rows)
 
+    def check_session(self, spark: SparkSession) -> None:
+        """Refuse a session in which the promise cannot be kept."""
+        if self.delivery is Delivery.EXACTLY_ONCE:
+            job.refuse_connect(spark)
+            job.refuse_speculation(spark)
+
+    def frames(self, rows: DataFrame | Mapping[str, DataFrame]) -> list[Frame]:
+        """Rows for the sink's own topic, or some for each of several."""
+        by_topic = {self._topic: rows} if isinstance(rows, DataFrame) else rows
+        for topic in by_topic:
+            if topic is not None and topic not in self.target.output.topics:
+                raise BadConfiguration(
+                    f"There are rows for topic {topic!r}, which the sink was not told of: name it "
+                    f"in topics=[...]."
+                )
+        return [
+            Frame(rows=some, topic=topic, order_by=self._order_by)
+            for topic, some in by_topic.items()
+        ]
+
     def close(self) -> None:
         """Hang up; the sink may be called again, and connects anew."""
-        self._writer.close()
-        self._target.close()
+        self.writer.close()
+        self.target.close()
 
 
 def output_of(

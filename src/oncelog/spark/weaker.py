@@ -7,7 +7,6 @@ a fault does then follows: rows twice, or rows never.
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from oncelog.client.admin import commit_offsets
 from oncelog.client.errors import ClientError
@@ -16,10 +15,11 @@ from oncelog.spark import job
 from oncelog.spark.delivery import Delivery
 from oncelog.spark.encode import stamp
 from oncelog.spark.errors import GivenUp, RunAgain
-from oncelog.spark.exactly_once import Done, Position
+from oncelog.spark.exactly_once import Done
 from oncelog.spark.job import Frame, WriterOf
-from oncelog.spark.ledger import BatchName, Progress, advance
+from oncelog.spark.ledger import NOWHERE, BatchName, Progress, advance
 from oncelog.spark.ledger_topic import progress_batch
+from oncelog.spark.offsets import Position
 from oncelog.spark.report import Report
 from oncelog.spark.steps import Event, Step, Watch, unwatched
 from oncelog.spark.target import Target, places_of
@@ -63,7 +63,11 @@ class Weaker:
         return self.progress
 
     def write(
-        self, batch: BatchName, frames: Callable[[], Sequence[Frame]], position: Position
+        self,
+        batch: BatchName,
+        frames: Callable[[], Sequence[Frame]],
+        position: Position = NOWHERE,
+        group: str | None = None,
     ) -> Done:
         """Write a batch; skip it if at most once is asked for and it was begun before."""
         progress = self.open(lambda _: None)
@@ -72,11 +76,11 @@ class Weaker:
             if progress and progress.query == batch.query and batch.number <= progress.batch:
                 self._watch(Event(step=Step.SKIPPED, name=self._name, batch=batch.number))
                 return Done(batch=batch.number, was_done=True)
-            self._note(batch, position, [])
+            self._note(batch, position, group, [])
             reports = self._insist(batch, frames)
         else:
             reports = self._insist(batch, frames)
-            self._note(batch, position, reports)
+            self._note(batch, position, group, reports)
         done = Done(
             batch=batch.number,
             rows=sum(report.rows for report in reports),
@@ -132,22 +136,21 @@ class Weaker:
         self._watch(Event(step=Step.WRITTEN, name=self._name, batch=batch.number, rows=rows))
         return reports
 
-    def _note(self, batch: BatchName, position: Position, reports: Sequence[Report]) -> None:
-        progress = replace(
-            advance(
-                self.progress,
-                batch,
-                rows=sum(report.rows for report in reports),
-                rejected=sum(report.rejected for report in reports),
-                now_ms=int(time.time() * 1000),
-            ),
-            offsets=position.offsets,
-            topic_ids=position.topic_ids,
+    def _note(
+        self, batch: BatchName, position: Position, group: str | None, reports: Sequence[Report]
+    ) -> None:
+        progress = advance(
+            self.progress,
+            batch,
+            position,
+            rows=sum(report.rows for report in reports),
+            rejected=sum(report.rejected for report in reports),
+            now_ms=int(time.time() * 1000),
         )
         self._target.run(self._record(progress))
         self._watch(Event(step=Step.RECORDED, name=self._name, batch=batch.number))
-        if position.group is not None and position.offsets:
-            self._target.run(self._mirror(position.group, position))
+        if group is not None and position.offsets:
+            self._target.run(self._mirror(group, position))
             self._watch(Event(step=Step.MIRRORED, name=self._name, batch=batch.number))
         self.progress = progress
 
