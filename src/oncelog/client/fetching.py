@@ -7,7 +7,6 @@ is a loss, since retention or a deleted topic took what was asked for, has error
 """
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
@@ -66,8 +65,6 @@ _UNKNOWN: Final = frozenset(
     }
 )
 
-log = logging.getLogger(__name__)
-
 
 class Isolation(IntEnum):
     """Whether the records of open and aborted transactions are read as well."""
@@ -107,6 +104,7 @@ class OffsetsGone(DataLost):
 
     def __init__(self, wanted: Range, *, log_start_offset: int, log_end_offset: int) -> None:
         """The ends are those of the log as it is now."""
+        self.position = wanted.start
         self.log_start_offset = log_start_offset
         why = (
             "retention or a deletion removed them before they were read"
@@ -138,7 +136,6 @@ async def fetch(
     wanted: Range,
     *,
     isolation: Isolation = Isolation.READ_COMMITTED,
-    skips_lost: bool = False,
     with_markers: bool = False,
     max_bytes: int = FETCH_BYTES,
     wait_s: float = WAIT_S,
@@ -153,16 +150,7 @@ async def fetch(
     loop = asyncio.get_running_loop()
     deadline = loop.time() + wait_s
     while position < wanted.end:
-        try:
-            answer = await reader.ask(position, isolation)
-        except DataLost as loss:
-            if not skips_lost:
-                raise
-            log.warning("records are gone and are skipped: %s", loss)
-            if not isinstance(loss, OffsetsGone) or loss.log_start_offset <= position:
-                return
-            position = loss.log_start_offset
-            continue
+        answer = await reader.ask(position, isolation)
         found, following = visible(
             answer.records or b"",
             answer.aborted_transactions or (),

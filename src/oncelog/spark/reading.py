@@ -3,17 +3,21 @@
 While one answer of a broker is decoded the next one is already on its way.
 """
 
+import logging
 from collections.abc import AsyncIterator, Iterable, Iterator
+from dataclasses import replace
 from typing import TypeAlias
 
 import pyarrow as pa
 import uvloop
 
 from oncelog.client.cluster import Cluster
-from oncelog.client.fetching import Batch, Isolation, Range, fetch
+from oncelog.client.fetching import Batch, DataLost, Isolation, OffsetsGone, Range, fetch
 from oncelog.client.settings import ClientSettings
 from oncelog.spark.background import Background
 from oncelog.spark.decode import decode
+
+log = logging.getLogger(__name__)
 
 _Part: TypeAlias = tuple[Range, list[Batch]]
 
@@ -50,8 +54,26 @@ async def _fetch_all(
 ) -> AsyncIterator[_Part]:
     async with await Cluster.connect(settings) as cluster:
         for wanted in ranges:
-            async for batches in fetch(cluster, wanted, isolation=isolation, skips_lost=skips_lost):
+            async for part in _fetch_one(cluster, wanted, isolation, skips_lost):
+                yield part
+
+
+async def _fetch_one(
+    cluster: Cluster, wanted: Range, isolation: Isolation, skips_lost: bool
+) -> AsyncIterator[_Part]:
+    while True:
+        try:
+            async for batches in fetch(cluster, wanted, isolation=isolation):
                 yield wanted, batches
+            return
+        except DataLost as loss:
+            if not skips_lost:
+                raise
+            log.warning("records are gone and are skipped: %s", loss)
+            if not isinstance(loss, OffsetsGone) or loss.log_start_offset <= loss.position:
+                return
+            # A batch may still hold what was deleted of it: what is left is a range of its own.
+            wanted = replace(wanted, start=loss.log_start_offset)
 
 
 async def _next(parts: AsyncIterator[_Part]) -> _Part | None:
