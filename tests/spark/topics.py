@@ -27,15 +27,19 @@ _numbers = count(1)
 class Topic:
     """One topic on one broker."""
 
-    def __init__(self, servers: str, *, partitions: int = 1, name: str | None = None) -> None:
+    def __init__(
+        self, servers: str, *, partitions: int = 1, name: str | None = None, config: Any = None
+    ) -> None:
         self.servers = servers
         self.name = name or f"source-{next(_numbers)}"
         self._admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
         self._producers: dict[str, Producer] = {}
+        self._config = config or {}
         self.create(partitions)
 
     def create(self, partitions: int) -> None:
-        self._admin.create_topics([NewTopic(self.name, partitions, 1)])[self.name].result(10)
+        topic = NewTopic(self.name, partitions, 1, config=self._config)
+        self._admin.create_topics([topic])[self.name].result(10)
 
     def delete(self) -> None:
         self._admin.delete_topics([self.name])[self.name].result(10)
@@ -59,13 +63,18 @@ class Topic:
         assert producer.flush(10) == 0
 
     def transact(
-        self, values: Iterable[str], *, partition: int = 0, ends: bool | None = True
+        self,
+        values: Iterable[str],
+        *,
+        partition: int = 0,
+        ends: bool | None = True,
+        key: bytes | None = None,
     ) -> Producer:
         """One transaction: committed, aborted, or (None) left open."""
         producer = self._producer(f"{self.name}-{next(_numbers) if ends is None else ''}")
         producer.begin_transaction()
         for value in values:
-            producer.produce(self.name, value, partition=partition)
+            producer.produce(self.name, value, partition=partition, key=key)
         producer.flush(10)
         if ends is True:
             producer.commit_transaction(10)
