@@ -247,8 +247,10 @@ def _run(view: npt.NDArray[np.uint8], position: int, stride: int, count: int) ->
     while done < count:
         step = min(step * 4, count - done)
         at = position + done * stride
-        table = view[at : at + step * stride].reshape(step, stride)[:, : len(prefix)]
-        same = (table == prefix).all(axis=1)
+        table = view[at : at + step * stride].reshape(step, stride)
+        same = table[:, 0] == prefix[0]
+        for place in range(1, len(prefix)):
+            same &= table[:, place] == prefix[place]
         if not same.all():
             return done + int(same.argmin())
         done += step
