@@ -12,6 +12,7 @@ ROOT: Final = Path(__file__).parents[2]
 PEERS: Final = ROOT / ".peers"
 KAFKA: Final = "kafka-4.3"
 OLD_CLIENTS: Final = "clients-2.8"
+SPARK_CONNECTOR: Final = "spark-connector"
 
 
 class JavaFailed(Exception):
@@ -28,7 +29,14 @@ class Output:
 
 def is_complete() -> bool:
     """Whether `make peers` has fetched everything."""
-    return all((PEERS / name / ".complete").exists() for name in (KAFKA, OLD_CLIENTS))
+    return all(
+        (PEERS / name / ".complete").exists() for name in (KAFKA, OLD_CLIENTS, SPARK_CONNECTOR)
+    )
+
+
+def jars(peer: str) -> list[Path]:
+    """All JARs of a peer; none if it has not been fetched."""
+    return sorted((PEERS / peer).glob("*.jar"))
 
 
 def jar(peer: str, name: str) -> Path:

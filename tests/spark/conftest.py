@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import oncelog
+from tests.peers.java import SPARK_CONNECTOR, jars
 
 
 @pytest.fixture(scope="session")
@@ -26,6 +27,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.sql.streaming.noDataProgressEventInterval", "100")
         .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
         .config("spark.local.dir", str(directory / "local"))
+        # Spark's own connector, for the tests that compare with it; to the others it is one more
+        # format that they do not name.
+        .config("spark.jars", ",".join(map(str, jars(SPARK_CONNECTOR))))
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")

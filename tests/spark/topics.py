@@ -55,7 +55,7 @@ class Topic:
         self._admin.delete_records([place])[place].result(10)
 
     def write(
-        self, values: Iterable[str], *, partition: int = 0, timestamp: int = 0, **more: Any
+        self, values: Iterable[str | None], *, partition: int = 0, timestamp: int = 0, **more: Any
     ) -> None:
         producer = self._producer("")
         for value in values:
