@@ -7,6 +7,8 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
 import oncelog
+from oncelog.core.packing import Codec
+from oncelog.spark import write
 from tests.peers.kafka import Kafka
 from tests.spark.topics import Topic
 
@@ -126,6 +128,19 @@ def test_topics_are_chosen_alike(spark: SparkSession, ours: str) -> None:
 
     assert len(by_pattern) == 4
     assert [(row.topic, row.partition) for row in assigned] == [("chosen-a", 1), ("chosen-b", 0)]
+
+
+def test_java_reads_every_compression_of_ours(spark: SparkSession, ours: str) -> None:
+    topic = Topic(ours, partitions=2)
+    rows = spark.range(1000).selectExpr("CAST(id AS STRING) AS key", "repeat('ab', 20) AS value")
+
+    for codec in Codec:
+        name = codec.name.lower()
+        write(rows, ours, key=f"{topic.name}-{name}", topic=topic.name, compression=name)
+
+    found = agreed(spark, given(topic))
+    assert sorted(int(row.key) for row in found) == sorted(list(range(1000)) * len(Codec))
+    assert {bytes(row.value) for row in found} == {b"ab" * 20}
 
 
 # --- streams ----------------------------------------------------------------------------------------
