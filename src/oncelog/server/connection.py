@@ -11,6 +11,7 @@ import inspect
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final, cast
 
 from oncelog.api.api_versions import unsupported
@@ -252,12 +253,18 @@ class Connection(asyncio.BufferedProtocol):
         task = asyncio.get_running_loop().create_task(
             self._finish(result, header, request, slot, api, has_acted=has_acted)
         )
+        task.add_done_callback(partial(self._forget, result))
         if has_acted:
             self._replies.add(task)
-            task.add_done_callback(self._replies.discard)
         else:
             self._is_busy = True
             self._task = task
+
+    def _forget(self, result: Awaitable[Any], task: "asyncio.Task[None]") -> None:
+        self._replies.discard(task)
+        if task.cancelled() and inspect.iscoroutine(result):
+            # A client that hangs up at once ends the task before it has begun to await.
+            result.close()
 
     async def _finish(
         self,
