@@ -29,6 +29,7 @@ COMMANDS: Final = {
     "group": ("oncelog.cli.group", "list, describe, reset and delete consumer groups"),
     "txn": ("oncelog.cli.txn", "list, describe, find, abort and fence transactions"),
     "producers": ("oncelog.cli.producers", "who writes to a topic, and who holds up its readers"),
+    "run": ("oncelog.cli.run", "run a pipeline on Apache Spark"),
     "check": ("oncelog.check.command", "judge recorded runs: lost, doubled or moved records"),
 }
 

@@ -85,10 +85,11 @@ class Summary:
 
     def __str__(self) -> str:
         rate = self.rows / self.seconds if self.seconds else 0.0
+        transactions = "transaction" if self.batches == 1 else "transactions"
         rejected = f", {self.rejected:,} to the dead letters" if self.rejected else ""
         retries = f", {self.retries} tries repeated" if self.retries else ""
         return (
-            f"{self.name}: {self.rows:,} rows in {self.batches:,} transactions{rejected}, "
+            f"{self.name}: {self.rows:,} rows in {self.batches:,} {transactions}{rejected}, "
             f"{self.seconds:.1f} s ({rate:,.0f} rows/s){retries}, lag {self.lag:,}"
         )
 
@@ -134,8 +135,16 @@ class Pipeline:
         """Let the present batch be committed, and end."""
         self._stopping.set()
 
-    def run(self, spark: SparkSession | None = None) -> Summary:
-        """Run until it is stopped, or until everything that is there now has been written."""
+    def run(
+        self,
+        spark: SparkSession | None = None,
+        *,
+        on_batch: Callable[[Summary], None] | None = None,
+    ) -> Summary:
+        """Run until it is stopped, or until everything that is there now has been written.
+
+        `on_batch` is told what the pipeline's own `on_batch` is told.
+        """
         session = spark or SparkSession.builder.appName(self.name).getOrCreate()
         self.sink.check_session(session)
         summary = Summary(self.name)
@@ -143,14 +152,20 @@ class Pipeline:
         self._stopping.clear()
         with self._signals():
             try:
-                self._run(session, summary, started_s)
+                self._run(session, summary, started_s, on_batch)
             finally:
                 summary.seconds = time.monotonic() - started_s
                 self._reader.stop()
                 self.sink.close()
         return summary
 
-    def _run(self, spark: SparkSession, summary: Summary, started_s: float) -> None:
+    def _run(
+        self,
+        spark: SparkSession,
+        summary: Summary,
+        started_s: float,
+        on_batch: Callable[[Summary], None] | None,
+    ) -> None:
         progress = self.sink.writer.open(self._admit)
         position = progress.position if progress else None
         is_mirrored_inside = self._is_one_cluster()
@@ -174,8 +189,9 @@ class Pipeline:
             summary.position = position
             summary.lag = self._lag(position)
             summary.seconds = time.monotonic() - started_s
-            if self._on_batch is not None:
-                self._on_batch(summary)
+            for told in (self._on_batch, on_batch):
+                if told is not None:
+                    told(summary)
             if self.trigger == ONCE:
                 break
             if isinstance(self.trigger, int | float):

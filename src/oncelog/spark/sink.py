@@ -23,7 +23,7 @@ from oncelog.spark.exactly_once import FIRST_TIMEOUT_S, Done, ExactlyOnce
 from oncelog.spark.job import Frame, WriterOf
 from oncelog.spark.ledger import BatchName, fingerprint
 from oncelog.spark.offsets import Position
-from oncelog.spark.steps import Watch, unwatched
+from oncelog.spark.steps import Event, Watch, unwatched
 from oncelog.spark.target import PROGRESS_TOPIC, Output, Target
 from oncelog.spark.task import writer
 from oncelog.spark.weaker import Weaker
@@ -65,6 +65,7 @@ class Sink:
         self.delivery = delivery_of(delivery)
         self.last: Done | None = None
         self.name = checked_name(transactional_id)
+        self._watchers = [watch]
         self._topic = topic
         self._order_by = (order_by,) if isinstance(order_by, str) else tuple(order_by)
         self._group = group
@@ -86,7 +87,7 @@ class Sink:
                 adopt=adopt,
                 attempts=attempts,
                 timeout_s=transaction_timeout_s,
-                watch=watch,
+                watch=self._tell,
                 write=write,
             )
         else:
@@ -95,7 +96,7 @@ class Sink:
                 self.name,
                 self.delivery,
                 attempts=attempts,
-                watch=watch,
+                watch=self._tell,
                 write=write,
             )
 
@@ -113,6 +114,10 @@ class Sink:
             log.info("%s: batch %d is committed already", self.name, batch_id)
             # A stateful query fails if a batch is not run at all.
             job.evaluate(rows)
+
+    def watched_by(self, watch: Watch) -> None:
+        """Tell one more of every step."""
+        self._watchers.append(watch)
 
     def check_session(self, spark: SparkSession) -> None:
         """Refuse a session in which the promise cannot be kept."""
@@ -138,6 +143,10 @@ class Sink:
         """Hang up; the sink may be called again, and connects anew."""
         self.writer.close()
         self.target.close()
+
+    def _tell(self, event: Event) -> None:
+        for watch in self._watchers:
+            watch(event)
 
 
 def output_of(
