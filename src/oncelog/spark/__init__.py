@@ -1,10 +1,12 @@
 """Exactly-once pipelines on Apache Spark.
 
 `Pipeline` reads, processes and writes without a checkpoint; `Sink` makes the output of any streaming
-query exactly once; `write` does it for a batch. The source, `spark.readStream.format("oncelog")`, is
-found by Spark itself.
+query exactly once; `write` does it for a batch; `audit` compares what went in with what came out. The
+source, `spark.readStream.format("oncelog")`, is found by Spark itself.
 """
 
+from oncelog.spark.audit import Topics, audit
+from oncelog.spark.audit_report import AuditReport
 from oncelog.spark.delivery import Delivery
 from oncelog.spark.errors import (
     BadConfiguration,
@@ -20,6 +22,7 @@ from oncelog.spark.steps import Event, Step
 from oncelog.spark.write import write
 
 __all__ = [
+    "AuditReport",
     "BadConfiguration",
     "Delivery",
     "Done",
@@ -33,5 +36,7 @@ __all__ = [
     "Source",
     "Step",
     "Summary",
+    "Topics",
+    "audit",
     "write",
 ]
