@@ -21,7 +21,6 @@ from functools import partial
 from typing import Any, Final, TypeAlias, cast
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
@@ -299,13 +298,11 @@ def _read_part(
     parts: list[Range],
     numbers: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    context = TaskContext.get()
-    assert context is not None, "reading happens in a task"
-    for _ in numbers:  # one row, whose only meaning is that there is a task
-        pass
+    # Which part it is, the row says: where frames are joined, Spark counts tasks over all of them.
+    wanted = [parts[number] for batch in numbers for number in batch.column(0).to_pylist()]
     return read_ranges(
         options.settings,
-        [parts[context.partitionId()]],
+        wanted,
         isolation=options.isolation,
         include_headers=options.include_headers,
         skips_lost=not options.fail_on_data_loss,
