@@ -66,7 +66,7 @@ def read_all(
         while open_ones:
             assert time.monotonic() < deadline, f"no end of {open_ones}"
             for message in consumer.consume(10_000, timeout=0.2):
-                place = (message.topic(), message.partition())
+                place = (str(message.topic()), int(message.partition() or 0))
                 if message.error():
                     open_ones.discard(place)
                 else:
