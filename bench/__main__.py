@@ -15,7 +15,7 @@ from confluent_kafka import KafkaException
 from bench import scale, turns
 from bench.load import LoadFailed
 from bench.quiet import Quiet
-from bench.rows import FULL, QUICK, Kind, Scale, kinds
+from bench.rows import FULL, MODES, QUICK, Kind, Scale, kinds
 from bench.servers import contenders
 from bench.table import Result, render
 from oncelog import __version__
@@ -23,12 +23,18 @@ from tests.peers.java import JavaFailed, is_complete
 from tests.peers.kafka import KafkaFailed
 from tests.peers.oncelog import OncelogFailed
 
+#: The name of all rows that begin with it.
+SPARK: Final = "spark"
+
 EXAMPLE: Final = """\
 example:
   python -m bench --quick --rows produce,consume --mode os --json bench.json
 
 A ratio is ours divided by Kafka's, the median of all rounds. With --mode sync both sync every
 batch before they acknowledge it; with --mode os both leave that to the operating system.
+
+The rows of Spark compare two clients on one server: our source and exactly-once sink, and Spark's own
+connector, which is at-least-once.
 
 `python -m bench scale` measures Oncelog alone: how start, stop and memory grow (see its --help)."""
 
@@ -45,8 +51,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     chosen = QUICK if args.quick else FULL
     if args.rounds is not None:
-        chosen = replace(chosen, rounds=args.rounds, start_rounds=args.rounds)
-    modes = ("os", "sync") if args.mode == "both" else (args.mode,)
+        chosen = replace(
+            chosen, rounds=args.rounds, start_rounds=args.rounds, long_rounds=args.rounds
+        )
+    modes = MODES if args.mode == "both" else (args.mode,)
     quiet = Quiet(chosen.quiet_budget_s)
     try:
         results = [
@@ -71,7 +79,10 @@ def _run(mode: str, chosen: Sequence[Kind], scale: Scale, quiet: Quiet) -> list[
         return [
             result
             for kind in chosen
-            for result in turns.measure(kind, pair, scale, mode=mode, wait=quiet.wait, say=_say)
+            if mode in kind.modes
+            for result in turns.measure(
+                kind, kind.sides(pair), scale, mode=mode, wait=quiet.wait, say=_say
+            )
         ]
     finally:
         for contender in pair:
@@ -91,6 +102,7 @@ def _report(results: Sequence[Result], scale: Scale, quiet: Quiet) -> Mapping[st
         "ack_records": scale.ack_records,
         "transactions_s": scale.transactions_s,
         "commits": scale.commits,
+        "spark_rows": scale.spark_rows,
         "rounds": quiet.rounds,
         "disturbed_rounds": quiet.disturbed,
         "results": [result.as_json() for result in results],
@@ -108,9 +120,13 @@ def _parser(known: Mapping[str, Kind]) -> argparse.ArgumentParser:
     def rows(text: str) -> list[str]:
         names = text.split(",")
         for name in names:
-            if name not in known:
-                raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(known)}")
-        return [name for name in known if name in names]
+            if name not in (*known, SPARK):
+                raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(known)}, {SPARK}")
+        return [
+            name
+            for name in known
+            if name in names or (SPARK in names and name.startswith(f"{SPARK}-"))
+        ]
 
     parser.add_argument("--quick", action="store_true", help="small counts: about a minute")
     parser.add_argument(
@@ -118,10 +134,10 @@ def _parser(known: Mapping[str, Kind]) -> argparse.ArgumentParser:
         type=rows,
         default=list(known),
         metavar="NAME,...",
-        help=f"only these: {', '.join(known)}",
+        help=f"only these: {', '.join(known)}; {SPARK} means all of Spark's",
     )
     parser.add_argument(
-        "--mode", choices=("os", "sync", "both"), default="both", help="durability (both)"
+        "--mode", choices=(*MODES, "both"), default="both", help="durability (both)"
     )
     parser.add_argument("--rounds", type=_count, metavar="N", help="rounds of each row")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results here as well")

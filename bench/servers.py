@@ -8,7 +8,7 @@ import compileall
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -19,6 +19,8 @@ from tests.peers.oncelog import running_oncelog
 
 #: Topics come into being with their first use, so this is how many partitions they have.
 PARTITIONS: Final = 4
+
+OURS: Final = "oncelog"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +54,17 @@ class Contender:
             self._server = self._stack.enter_context(self._start())
         return self._server
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether this is Oncelog, or a client of ours as a guest."""
+        return self.name == OURS
+
+    def guest(self, name: str) -> "Contender":
+        """One of that name who is measured on this one's server, and finds there what this one did."""
+        guest = Contender(name, lambda: nullcontext(self.server))
+        guest._done = self._done
+        return guest
+
     def restart(self) -> Server:
         """A server without a past, in place of the one that there may be."""
         self.close()
@@ -75,7 +88,7 @@ def contenders(mode: str) -> tuple[Contender, Contender]:
     # As pip does when it installs: a broker that compiles itself takes half as long again to start.
     compileall.compile_dir(Path(oncelog.__file__).parent, quiet=1)
     return (
-        Contender("oncelog", lambda: _oncelog(mode)),
+        Contender(OURS, lambda: _oncelog(mode)),
         Contender("kafka", lambda: _kafka(mode)),
     )
 

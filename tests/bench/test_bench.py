@@ -140,7 +140,24 @@ def test_each_kind_of_row_can_be_asked_for_by_name() -> None:
     assert list(kinds()) == [
         "start", "memory", "produce", "ack", "consume",
         "transactions-1", "transactions-50", "commit", "aborted",
+        "spark-sink", "spark-source", "spark-copy", "spark-pipeline",
+        "spark-sink-kafka", "spark-source-kafka", "spark-copy-kafka", "spark-pipeline-kafka",
     ]  # fmt: skip
+
+
+def test_clients_are_compared_as_guests_of_one_server() -> None:
+    pair = (a_contender("oncelog"), a_contender("kafka"))
+    kind = Kind(rows=[RATE], measure=lambda contender, scale: [1.0], on="kafka")
+
+    ours, theirs = kind.sides(pair)
+    filled: list[int] = []
+    for side in (ours, theirs):
+        side.once("fill", lambda server: filled.append(server.pid))
+
+    assert (ours.name, theirs.name) == ("oncelog", "kafka")
+    assert (ours.is_ours, theirs.is_ours) == (True, False)
+    assert ours.server is theirs.server is pair[1].server
+    assert filled == [pair[1].server.pid]
 
 
 def test_a_row_that_does_not_exist_is_refused_with_those_that_do(
