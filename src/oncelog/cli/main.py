@@ -30,6 +30,7 @@ COMMANDS: Final = {
     "txn": ("oncelog.cli.txn", "list, describe, find, abort and fence transactions"),
     "producers": ("oncelog.cli.producers", "who writes to a topic, and who holds up its readers"),
     "run": ("oncelog.cli.run", "run a pipeline on Apache Spark"),
+    "pipeline": ("oncelog.cli.pipeline", "how far pipelines have come; move or forget them"),
     "check": ("oncelog.check.command", "judge recorded runs: lost, doubled or moved records"),
 }
 

@@ -19,14 +19,12 @@ from oncelog.client.identity import (
     Transactional,
     TransactionLost,
 )
-from oncelog.client.sending import Sender
 from oncelog.spark import job
 from oncelog.spark.delivery import Delivery
-from oncelog.spark.encode import stamp
 from oncelog.spark.errors import BadConfiguration, DriverReplaced, GivenUp, RunAgain
 from oncelog.spark.job import Frame, WriterOf
 from oncelog.spark.ledger import NOWHERE, BatchName, Progress, Verdict, advance, judge
-from oncelog.spark.ledger_topic import progress_batch
+from oncelog.spark.ledger_topic import write_progress
 from oncelog.spark.offsets import Position
 from oncelog.spark.report import Report
 from oncelog.spark.steps import Event, Step, Watch, unwatched
@@ -237,31 +235,14 @@ class ExactlyOnce:
         return Done(batch=batch.number, rows=rows, rejected=rejected)
 
     async def _record(self, identity: Identity, progress: Progress) -> None:
-        cluster = await self._target.cluster()
-        place = await self._target.ledger(self._name)
-        await (await self._transactional()).add_partitions(identity, [place])
-
-        def put(content: bytes, sequence: int) -> bytearray:
-            return stamp(
-                content,
-                producer_id=identity.producer_id,
-                producer_epoch=identity.epoch,
-                base_sequence=sequence,
-            )
-
-        sender = Sender(
-            cluster,
-            put,
-            transactional_id=self._name,
-            is_v2=identity.is_v2,
+        await write_progress(
+            await self._transactional(),
+            await self._target.cluster(),
+            identity,
+            await self._target.ledger(self._name),
+            progress,
             patience_s=self._granted_s,
         )
-        try:
-            content = progress_batch(self._name, progress, is_transactional=True)
-            await sender.send(place, content, 1)
-            await sender.finish()
-        finally:
-            await sender.close()
 
     async def _mirror(self, identity: Identity, group: str, position: Position) -> None:
         await (await self._transactional()).send_offsets(identity, group, position.offsets)

@@ -5,14 +5,17 @@ from typing import Final
 
 import pyarrow as pa
 
-from oncelog.client.admin import EARLIEST, LATEST, create_topic, list_offsets
+from oncelog.client.admin import EARLIEST, LATEST, create_topic, list_offsets, topics
 from oncelog.client.cluster import Cluster
 from oncelog.client.errors import Refused
 from oncelog.client.fetching import Isolation, Range, fetch
+from oncelog.client.identity import Identity, Transactional
+from oncelog.client.sending import Sender
 from oncelog.core.batch import HEADER_BYTES
 from oncelog.core.packing import encode_batch, unpack
 from oncelog.core.records import Record
 from oncelog.core.types import TopicPartition
+from oncelog.spark.encode import stamp
 from oncelog.spark.ledger import Progress, Replay
 from oncelog.spark.placement import place as murmur2_place
 from oncelog.wire.errors import ErrorCode
@@ -61,6 +64,21 @@ async def read_progress(cluster: Cluster, place: TopicPartition, key: str) -> Pr
         reach *= 8
 
 
+async def read_ledger(cluster: Cluster, topic: str) -> dict[str, Progress]:
+    """The last committed progress of every transactional id; a missing topic is refused."""
+    (found,) = await topics(cluster, [topic])
+    places = [TopicPartition(topic, each.partition_index) for each in found.partitions]
+    starts = await list_offsets(cluster, dict.fromkeys(places, EARLIEST))
+    ends = await list_offsets(cluster, dict.fromkeys(places, LATEST))
+    ledger = {}
+    for place in places:
+        committed = await _replay(cluster, place, starts[place] or 0, ends[place] or 0)
+        for key, value in committed.items():
+            if value is not None:
+                ledger[key.decode(errors="replace")] = Progress.decode(value)
+    return ledger
+
+
 async def _replay(
     cluster: Cluster, place: TopicPartition, start: int, end: int
 ) -> dict[bytes, bytes | None]:
@@ -72,6 +90,37 @@ async def _replay(
         for header, batch in some:
             replay.feed(header, unpack(header, batch[HEADER_BYTES:]))
     return replay.committed
+
+
+async def write_progress(
+    transactional: Transactional,
+    cluster: Cluster,
+    identity: Identity,
+    place: TopicPartition,
+    progress: Progress | None,
+    *,
+    patience_s: float,
+) -> None:
+    """Put the progress of an id, or the wish to forget it, into its open transaction."""
+    await transactional.add_partitions(identity, [place])
+
+    def put(content: bytes, sequence: int) -> bytearray:
+        return stamp(
+            content,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.epoch,
+            base_sequence=sequence,
+        )
+
+    name = identity.transactional_id
+    sender = Sender(
+        cluster, put, transactional_id=name, is_v2=identity.is_v2, patience_s=patience_s
+    )
+    try:
+        await sender.send(place, progress_batch(name, progress, is_transactional=True), 1)
+        await sender.finish()
+    finally:
+        await sender.close()
 
 
 def progress_batch(key: str, progress: Progress | None, *, is_transactional: bool) -> bytes:
