@@ -78,8 +78,8 @@ test: setup lint
 	$(BIN)/pytest --peers=leave-out $(PYTEST_ARGS)
 endif
 
-demo: setup ## Show Oncelog at work
-	$(BIN)/python examples/demo.py
+demo: setup ## Kill a Spark driver, a worker and the broker, and lose nothing; DEMO_ARGS="--seed 7"
+	$(BIN)/oncelog demo $(DEMO_ARGS)
 
 bench: setup peers ## Measure Oncelog beside Apache Kafka
 	$(BIN)/python -m bench $(BENCH_ARGS)

@@ -31,6 +31,7 @@ COMMANDS: Final = {
     "producers": ("oncelog.cli.producers", "who writes to a topic, and who holds up its readers"),
     "run": ("oncelog.cli.run", "run a pipeline on Apache Spark"),
     "pipeline": ("oncelog.cli.pipeline", "how far pipelines have come; move or forget them"),
+    "demo": ("oncelog.cli.demo", "see exactly-once at work, with everything killed on the way"),
     "check": ("oncelog.check.command", "judge recorded runs: lost, doubled or moved records"),
 }
 
