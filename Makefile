@@ -14,10 +14,10 @@ PEER_STAMPS := $(PEER_NAMES:%=$(PEERS)/%/.complete)
 HAVE_MVN := $(shell command -v $(MVN) 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup peers lint format test demo bench sim lock clean check-python check-java
+.PHONY: help setup peers lint format test test-kill demo bench sim lock clean check-python check-java
 
 help: ## Say what there is to run
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
 
 setup: check-java $(VENV)/.complete ## Make .venv with everything that tests and demo need
 
@@ -77,6 +77,9 @@ test: setup lint
 	@echo "=================================================================================="
 	$(BIN)/pytest --peers=leave-out $(PYTEST_ARGS)
 endif
+
+test-kill: setup peers ## Kill Spark drivers, workers, executors and brokers at every step (long)
+	$(BIN)/pytest --peers=require -m kill tests/kill $(PYTEST_ARGS)
 
 demo: setup ## Kill a Spark driver, a worker and the broker, and lose nothing; DEMO_ARGS="--seed 7"
 	$(BIN)/oncelog demo $(DEMO_ARGS)

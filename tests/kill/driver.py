@@ -1,0 +1,155 @@
+"""A Spark driver that runs one of three pipelines and ends itself with SIGKILL where it is told.
+
+    python -m tests.kill.driver '{"kind": "map", "die": ["written", 2], ...}'
+
+With it die the JVM and all tasks: the whole process group. The harness starts it again.
+"""
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from oncelog.spark import Event, Pipeline, Sink, Source
+from oncelog.spark.job import WriterOf
+from oncelog.spark.pipeline import Transform
+from oncelog.spark.task import writer
+from tests.kill.tasks import killing
+
+#: What the windows of the stateful pipeline are made of.
+WINDOW_S = 60
+LATENESS_S = 1200
+
+
+def die() -> None:
+    os.killpg(os.getpgid(0), signal.SIGKILL)
+
+
+class Fate:
+    """Dies at the n-th time that a step is taken in this life."""
+
+    def __init__(self, die_at: list[Any] | None) -> None:
+        self._step: str = die_at[0] if die_at else ""
+        self._count: int = die_at[1] if die_at else 0
+        self._seen: Counter[str] = Counter()
+
+    def watch(self, event: Event) -> None:
+        self._seen[event.step] += 1
+        if event.step == self._step and self._seen[event.step] == self._count:
+            die()
+
+
+def die_when_there(path: Path) -> None:
+    """End everything as soon as a file of the checkpoint is there."""
+
+    def wait() -> None:
+        while not path.exists():
+            time.sleep(0.001)
+        die()
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def main() -> None:
+    order = json.loads(sys.argv[1])
+    fate = Fate(order.get("die"))
+    if delay_s := order.get("die_after_s"):
+        threading.Timer(delay_s, die).start()
+    if path := order.get("die_when"):
+        die_when_there(Path(path))
+    write: WriterOf = writer
+    if task := order.get("task"):
+        write = partial(killing, task["how"], task["flag"], os.getpgid(0))
+    spark = (
+        SparkSession.builder.master(order.get("master", "local[2,4]"))
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.executorEnv.PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("OFF")
+    sink = Sink(
+        order["servers"],
+        topics=order["targets"],
+        topic=order["targets"][0],
+        transactional_id=order["name"],
+        watch=fate.watch,
+        delivery=order.get("delivery", "exactly_once"),
+        transaction_timeout_s=order.get("timeout_s", 60),
+        write=write,
+    )
+    if order["kind"] == "windows":
+        run_windows(spark, sink, order)
+    else:
+        transform: Transform = (
+            upper if order["kind"] == "map" else partial(fan_out, order["targets"])
+        )
+        source = Source(
+            order["servers"],
+            subscribe=order["source"],
+            maxOffsetsPerTrigger=order["batch_rows"],
+        )
+        print(
+            Pipeline(source=source, sink=sink, transform=transform, trigger="available_now").run(
+                spark
+            )
+        )
+    print("finished", flush=True)
+
+
+def upper(rows: DataFrame) -> DataFrame:
+    value = F.upper(F.col("value").cast("string"))
+    return rows.select("key", value.alias("value"))
+
+
+def fan_out(targets: list[str], rows: DataFrame) -> dict[str, DataFrame]:
+    chosen = rows.select("key", "value")
+    is_even = F.expr("cast(substring(cast(value as string), 2) as int) % 2 = 0")
+    return {targets[0]: chosen.where(is_even), targets[1]: chosen.where(~is_even)}
+
+
+def run_windows(spark: SparkSession, sink: Sink, order: dict[str, Any]) -> None:
+    rows = (
+        spark.readStream.format("oncelog")
+        .option("kafka.bootstrap.servers", order["servers"])
+        .option("subscribe", order["source"])
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", order["batch_rows"])
+        .load()
+    )
+    at = F.timestamp_seconds(F.expr("cast(substring(cast(value as string), 2) as int)"))
+    counts = (
+        rows.select(at.alias("at"))
+        .withWatermark("at", f"{LATENESS_S} seconds")
+        .groupBy(F.window("at", f"{WINDOW_S} seconds"))
+        .count()
+    )
+    start = F.unix_timestamp("window.start").cast("string")
+    output = counts.select(
+        start.alias("key"), F.concat_ws("=", start, F.col("count").cast("string")).alias("value")
+    )
+    query = (
+        output.writeStream.foreachBatch(sink)
+        .outputMode("append")
+        .option("checkpointLocation", order["checkpoint"])
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    sink.close()
+
+
+if __name__ == "__main__":
+    main()
