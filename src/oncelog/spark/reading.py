@@ -16,6 +16,7 @@ from oncelog.client.fetching import Batch, DataLost, Isolation, OffsetsGone, Ran
 from oncelog.client.settings import ClientSettings
 from oncelog.spark.background import Background
 from oncelog.spark.decode import decode
+from oncelog.spark.worker import settle
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +35,7 @@ def read_ranges(
 
     What is gone is an error, unless `skips_lost` says to leave it out with a warning.
     """
+    settle()
     with Background(uvloop.new_event_loop) as background:
         parts = _fetch_all(settings, list(ranges), isolation, skips_lost)
         upcoming = background.start(_next(parts))

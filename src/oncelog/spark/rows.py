@@ -21,6 +21,7 @@ from oncelog.spark.byte_columns import as_bytes
 from oncelog.spark.encode import Encoded, Encoder, Rows
 from oncelog.spark.placing import Placing
 from oncelog.spark.rejects import BadRow
+from oncelog.spark.worker import settle
 from oncelog.spark.write_plan import TopicPlan, WritePlan
 from oncelog.spark.write_schema import WrongColumns, check_schema
 
@@ -143,6 +144,7 @@ def _placed(batch: pa.RecordBatch) -> Rows:
 
 
 def _origin() -> int:
+    settle()
     context = TaskContext.get()
     return 0 if context is None else context.partitionId()
 

@@ -29,6 +29,7 @@ from oncelog.spark.delivery import Delivery
 from oncelog.spark.encode import stamp
 from oncelog.spark.errors import RunAgain
 from oncelog.spark.report import Report
+from oncelog.spark.worker import settle
 from oncelog.wire.errors import ErrorCode
 from oncelog.wire.messages.init_producer_id import InitProducerIdRequest
 
@@ -72,6 +73,7 @@ def writer(plan: TaskPlan) -> Stage:
 def _write(plan: TaskPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     context = TaskContext.get()
     assert context is not None, "a write task runs in Spark"
+    settle()
     check_version(plan.version)
     task = _Task(plan, context)
     if context.attemptNumber() > 0 and plan.delivery is Delivery.EXACTLY_ONCE:
