@@ -13,6 +13,7 @@ with the cluster and not with the driver, which sees counts and a few examples.
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeAlias, cast
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
@@ -121,7 +122,7 @@ def audit(
             examples,
             is_ordered=sides.is_ordered,
             has_seen=seen is not None,
-            uncommitted=_uncommitted(everything, committed, found_by, examples),
+            uncommitted=partial(_uncommitted, everything, committed, found_by, examples),
         )
     finally:
         tally.unpersist()
@@ -172,7 +173,7 @@ class _Sides:
             return self._shaped(seen, _identity(seen, self._by, *self._more), "seen")
         kinds = [field.dataType for field in cast(StructType, self._id_type).fields]
         values = [
-            ([_given(*each) for each in zip(_parts(one), kinds, strict=True)],) for one in seen
+            (tuple(_given(*each) for each in zip(_parts(one), kinds, strict=True)),) for one in seen
         ]
         frame = spark.createDataFrame(values, StructType([StructField("id", self._id_type)]))
         return self._shaped(frame, fn.col("id"), "seen")
@@ -249,7 +250,12 @@ def _tally(rows: DataFrame) -> DataFrame:
 
 
 def _report(
-    tally: DataFrame, examples: int, *, is_ordered: bool, has_seen: bool, uncommitted: Finding
+    tally: DataFrame,
+    examples: int,
+    *,
+    is_ordered: bool,
+    has_seen: bool,
+    uncommitted: Callable[[int], Finding],
 ) -> AuditReport:
     expected, found, seen = (fn.col(role) for role in _ROLES)
     kinds = {
@@ -276,7 +282,7 @@ def _report(
         unexpected=findings["unexpected"],
         reordered=None if late is None else _finding(late, late.count(), examples),
         seen_early=findings["seen_early"] if has_seen else None,
-        uncommitted=uncommitted,
+        uncommitted=uncommitted(total["output"]),
     )
 
 
@@ -294,7 +300,12 @@ def _late(tally: DataFrame) -> DataFrame:
     return once.withColumn("furthest", furthest).where("furthest > input.offset")
 
 
-def _uncommitted(everything: DataFrame, committed: DataFrame, by: By, examples: int) -> Finding:
+def _uncommitted(
+    everything: DataFrame, committed: DataFrame, by: By, examples: int, visible: int
+) -> Finding:
+    """What is there beside the visible records; as many as those are no more than those."""
+    if everything.count() == visible:
+        return Finding()
     hidden = everything.join(committed.select(*_PLACE), [*_PLACE], "left_anti")
     rows = hidden.select(
         _identity(hidden, by).alias("id"),
