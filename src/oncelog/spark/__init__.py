@@ -14,8 +14,10 @@ from oncelog.spark.errors import (
     GivenUp,
     PipelineError,
     Refused,
+    Stopped,
 )
 from oncelog.spark.exactly_once import Done
+from oncelog.spark.metrics import BatchMetrics, SinkMetrics
 from oncelog.spark.pipeline import Pipeline, Source, Summary
 from oncelog.spark.sink import Sink
 from oncelog.spark.steps import Event, Step
@@ -24,6 +26,7 @@ from oncelog.spark.write import write
 __all__ = [
     "AuditReport",
     "BadConfiguration",
+    "BatchMetrics",
     "Delivery",
     "Done",
     "DriverReplaced",
@@ -33,8 +36,10 @@ __all__ = [
     "PipelineError",
     "Refused",
     "Sink",
+    "SinkMetrics",
     "Source",
     "Step",
+    "Stopped",
     "Summary",
     "Topics",
     "audit",

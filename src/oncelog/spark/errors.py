@@ -21,6 +21,20 @@ class BadConfiguration(PipelineError):
     """Settings that cannot work, or that would break the promise."""
 
 
+class Stopped(PipelineError):
+    """The query was stopped in the middle of a batch. Nothing of it is visible."""
+
+    #: By these words, and in a short text only, Spark knows that what failed was stopped by itself.
+    _FOR_SPARK = (
+        "py4j.protocol.Py4JJavaError: An error occurred while calling it: "
+        "java.lang.InterruptedException"
+    )
+
+    def __init__(self) -> None:
+        """There is one reason only."""
+        super().__init__(f"The query was stopped while it wrote a batch. ({self._FOR_SPARK})")
+
+
 class RunAgain(Exception):
     """Raised in a write task: the batch must be run again, as a whole, under a new epoch.
 

@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import Final
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has none
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 
-from oncelog.spark.errors import BadConfiguration, RunAgain
+from oncelog.spark.errors import BadConfiguration, RunAgain, Stopped
 from oncelog.spark.report import REPORT_SCHEMA, Report, check_reports
 from oncelog.spark.rows import (
     ENCODED_SCHEMA,
@@ -42,6 +43,10 @@ _LOST_TASK: Final = (
 )
 
 
+#: What it says when the query is stopped: the waiting thread is interrupted, or the job goes first.
+_STOPPED: Final = ("java.lang.InterruptedException", "SPARK_JOB_CANCELLED")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
     """Rows to write."""
@@ -64,7 +69,7 @@ def run(
     reports_of = _written(frames, plan, write(tasks))
     try:
         reports = [Report.decode(row.report) for row in reports_of.collect()]
-    except PySparkException as error:
+    except (PySparkException, Py4JJavaError) as error:
         raise translated(error) from error
     if tasks.identity is not None:
         check_reports(reports, tasks=plan.writers)
@@ -105,11 +110,13 @@ def evaluate(rows: DataFrame) -> None:
 # --- what went wrong --------------------------------------------------------------------------
 
 
-def translated(error: PySparkException) -> Exception:
+def translated(error: Exception) -> Exception:
     """What a failed job means: run it again, install something, or the user's own error."""
     text = str(error)
     if again := RunAgain.found_in(text):
         return again
+    if any(sign in text for sign in _STOPPED):
+        return Stopped()
     if any(sign in text for sign in _LOST_TASK):
         return RunAgain(text.split("\n", 1)[0])
     if "No module named 'oncelog'" in text or "No module named 'pyarrow'" in text:

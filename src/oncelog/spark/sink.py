@@ -11,14 +11,16 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from oncelog.client.errors import ClientError
 from oncelog.client.settings import ClientSettings, parse_settings
 from oncelog.core.packing import Codec
 from oncelog.core.types import TopicPartition
 from oncelog.spark import job
 from oncelog.spark.delivery import Delivery, delivery_of
-from oncelog.spark.errors import BadConfiguration
+from oncelog.spark.errors import BadConfiguration, PipelineError, Stopped
 from oncelog.spark.exactly_once import FIRST_TIMEOUT_S, Done, ExactlyOnce
 from oncelog.spark.job import Frame, WriterOf
 from oncelog.spark.ledger import BatchName, fingerprint
@@ -29,6 +31,15 @@ from oncelog.spark.task import writer
 from oncelog.spark.weaker import Weaker
 
 log = logging.getLogger(__name__)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, Stopped)
+
+
+# Py4J logs whatever a callback raises; that a query was stopped, its owner knows.
+logging.getLogger("py4j.clientserver").addFilter(_is_news)
 
 
 class Sink:
@@ -109,7 +120,12 @@ class Sink:
             query=query, number=batch_id, fingerprint=fingerprint(offsets) if offsets else ""
         )
         position = Position(offsets=_positions(offsets))
-        self.last = self.writer.write(batch, lambda: self.frames(rows), position, self._group)
+        try:
+            self.last = self.writer.write(batch, lambda: self.frames(rows), position, self._group)
+        except (PipelineError, ClientError, PySparkException) as error:
+            # Spark is given all frames and causes as one text, and searches it in a way that
+            # overflows its stack if it is long. The error itself says what there is to say.
+            raise error.with_traceback(None) from None
         if self.last.was_done:
             log.info("%s: batch %d is committed already", self.name, batch_id)
             # A stateful query fails if a batch is not run at all.
