@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -73,3 +74,24 @@ def _is_first(flag: str) -> bool:
     except FileExistsError:
         return False
     return True
+
+
+def slow(flag: str, seconds: float, plan: TaskPlan) -> Stage:
+    """A write stage whose first task, once, takes its time between its first batch and its last."""
+    return partial(_slow, flag, seconds, writer(plan))
+
+
+def _slow(
+    flag: str, seconds: float, stage: Stage, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    yield from stage(_waiting(flag, seconds, batches))
+
+
+def _waiting(
+    flag: str, seconds: float, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for row in range(batch.num_rows):
+            yield batch.slice(row, 1)
+            if row == 0 and _is_first(flag):
+                time.sleep(seconds)

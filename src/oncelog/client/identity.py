@@ -129,6 +129,15 @@ class Transactional:
             is_v2=speaks_v2(connection),
         )
 
+    async def was_aborted(self, identity: Identity) -> bool:
+        """Whether the transaction of an identity was aborted from outside: its time was up."""
+        state = await self._described()
+        return (
+            state is not None
+            and state.transaction_state in ("PrepareAbort", "CompleteAbort")
+            and (state.producer_id, state.producer_epoch) != (identity.producer_id, identity.epoch)
+        )
+
     async def _refuse_if_replaced(self, identity: Identity) -> None:
         # Apache Kafka aborts an open transaction before it looks whose it is: look first.
         state = await self._described()

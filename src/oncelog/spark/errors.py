@@ -42,18 +42,13 @@ class RunAgain(Exception):
     """
 
     MARKER = "oncelog-run-again"
-    _ENDED = "(the transaction was ended from outside) "
 
-    def __init__(self, why: str, *, is_ended: bool = False) -> None:
-        """`why` is a sentence for the log; `is_ended` if the transaction is over already."""
-        self.is_ended = is_ended
-        super().__init__(f"[{self.MARKER}] {self._ENDED if is_ended else ''}{why}")
+    def __init__(self, why: str) -> None:
+        """`why` is a sentence for the log."""
+        super().__init__(f"[{self.MARKER}] {why}")
 
     @classmethod
     def found_in(cls, text: str) -> "RunAgain | None":
         """The one that a task raised, from what Spark says of a failed job."""
         _, marker, rest = text.rpartition(f"[{cls.MARKER}] ")
-        if not marker:
-            return None
-        why = rest.split("\n", 1)[0]
-        return cls(why.removeprefix(cls._ENDED), is_ended=why.startswith(cls._ENDED))
+        return cls(rest.split("\n", 1)[0]) if marker else None

@@ -133,6 +133,13 @@ class ExactlyOnce:
         self._granted_s = self._timeout_s
         return await (await self._transactional()).renew(identity, int(1000 * self._granted_s))
 
+    async def _was_aborted(self) -> bool:
+        assert self._identity is not None, "the id is ours"
+        try:
+            return await (await self._transactional()).was_aborted(self._identity)
+        except ClientError:  # it is only asked in order to say why
+            return False
+
     async def _transactional(self) -> Transactional:
         cluster = await self._target.cluster()
         return Transactional(cluster, self._name, wait_s=self._target.output.settings.timeout_s)
@@ -299,11 +306,11 @@ class ExactlyOnce:
         if isinstance(error, RefusedByBroker) and error.code in _FINAL:
             self._abort()
             raise BadConfiguration(str(error)) from error
-        is_ended = isinstance(error, TransactionLost) or getattr(error, "is_ended", False)
-        if is_ended and seconds >= self._granted_s:
+        is_late = seconds >= self._granted_s and self._target.run(self._was_aborted())
+        if is_late:
             # Its time was up: the next try gets twice as much.
             self._timeout_s = min(2 * self._granted_s, self._longest_s)
-        if is_ended and seconds >= self._longest_s:
+        if is_late and seconds >= self._longest_s:
             self._abort()
             raise GivenUp(
                 f"Batch {batch.number} of {self._name!r} takes longer to write than a transaction "

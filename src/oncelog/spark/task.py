@@ -87,13 +87,11 @@ def _write(plan: TaskPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Rec
         with asyncio.Runner(loop_factory=_loop) as runner:
             try:
                 written = task.run(runner, batches)
-            except (NotSent, WrittenBefore) as error:
+            except (NotSent, WrittenBefore, TransactionLost) as error:
                 raise RunAgain(str(error)) from error
-            except TransactionLost as error:
-                raise RunAgain(str(error), is_ended=True) from error
             except Refused as error:
                 if error.code in _ENDED:
-                    raise RunAgain(str(error), is_ended=True) from error
+                    raise RunAgain(str(error)) from error
                 raise
         report = task.report(written)
     yield pa.RecordBatch.from_pydict({"report": [report.encode()]})
