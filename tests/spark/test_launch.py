@@ -8,7 +8,7 @@ from pyspark.errors import AnalysisException, PythonException
 
 from oncelog.spark import BadConfiguration, Pipeline, Sink, Source
 from oncelog.spark.launch import load, pipeline_of
-from oncelog.spark.own_error import essence, own_traceback
+from oncelog.spark.own_error import essence, own_sentence, own_traceback
 
 
 def a_pipeline(name: str) -> Pipeline:
@@ -95,3 +95,13 @@ def test_an_executors_error_is_told_with_its_own_traceback() -> None:
     text = 'In the worker:\nTraceback (most recent call last):\n  File "a.py"\nValueError: no\n'
 
     assert own_traceback(PythonException(text)) == text.strip()
+
+
+def test_what_our_code_says_in_an_executor_is_a_sentence() -> None:
+    text = (
+        "In the worker:\nTraceback:\n  File\noncelog.spark.rejects.BadRow: row 3 is bad. Mend it.\n"
+    )
+
+    assert own_sentence(PythonException(text)) == "row 3 is bad. Mend it."
+    assert own_sentence(PythonException("Traceback:\nValueError: oncelog.x: no")) is None
+    assert own_sentence(ValueError(text)) is None

@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     _check_file(args.file)
     with spark_installed():
         from oncelog.spark.errors import PipelineError
-        from oncelog.spark.own_error import own_traceback
+        from oncelog.spark.own_error import own_sentence, own_traceback
         from oncelog.spark.terminal import Terminal
     terminal = Terminal(sys.stderr)
     _log_to(terminal, is_verbose=args.verbose)
@@ -72,14 +72,17 @@ def run(args: argparse.Namespace) -> int:
     try:
         print(_run(args, terminal, log))
     except (PipelineError, ClientError) as error:
+        _remove(log)
         raise CommandFailed(str(error)) from error
     except Exception as error:
+        if (sentence := own_sentence(error)) is not None:
+            _remove(log)
+            raise CommandFailed(sentence) from error
         # Whatever else it is, it comes from the user's own code.
         terminal.say(own_traceback(error))
         where = f"; Spark's own log is {log}." if log else "."
         raise CommandFailed(f"{args.file} failed{where}") from error
-    if log is not None:
-        log.unlink()
+    _remove(log)
     return 0
 
 
@@ -104,6 +107,11 @@ def _run(args: argparse.Namespace, terminal: "Terminal", log: Path | None) -> "S
             return pipeline.run(session, on_batch=display.batch)
     finally:
         session.stop()
+
+
+def _remove(log: Path | None) -> None:
+    if log is not None:
+        log.unlink(missing_ok=True)
 
 
 def _log_file() -> Path:

@@ -17,6 +17,15 @@ _MACHINERY: Final = (_OURS, str(_SPARKS), str(_SPARKS.with_name("py4j")), "<froz
 #: Where Spark's own part of a message begins: Java frames, a query plan, a repetition of it all.
 _NOISE: Final = re.compile(r"\n(?:\s*Driver stacktrace:|\s*JVM stacktrace|\tat )|;\n")
 
+#: The last line of a traceback from an executor, if the error is one of ours.
+_OUR_ERROR: Final = re.compile(r"^oncelog\.[\w.]+: (.+)", re.MULTILINE)
+
+
+def own_sentence(error: BaseException) -> str | None:
+    """What our code said in an executor, if it was ours that failed: sentences for the user."""
+    found = _OUR_ERROR.findall(str(error)) if isinstance(error, PythonException) else []
+    return found[-1] if found else None
+
 
 def essence(error: PySparkException) -> str:
     """What Spark says went wrong, without its stack and its plans."""

@@ -17,10 +17,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from oncelog.spark.errors import BadConfiguration
 from oncelog.spark.write_plan import WritePlan
 
 
-class WrongColumns(ValueError):
+class WrongColumns(BadConfiguration):
     """The DataFrame cannot be written; nothing was."""
 
 
