@@ -13,6 +13,7 @@ import oncelog
 from oncelog.client.cluster import Cluster
 from oncelog.client.errors import BadReply, Refused
 from oncelog.client.fetching import (
+    FIRST_FETCH_BYTES,
     Batch,
     Isolation,
     NotReadable,
@@ -229,6 +230,21 @@ async def test_answers_are_asked_for_until_the_end_is_passed() -> None:
     asked = [each.topics[0].partitions[0].fetch_offset for each, _ in fetches(broker)]
     assert asked == [3, 5, 5]
     assert fetches(broker)[0][0].topics[0].topic_id == ID
+
+
+@running
+async def test_no_more_is_asked_for_than_the_rest_will_take() -> None:
+    large, small = data(0, bytes(400_000)), data(1, b"b")
+    async with FakeBroker() as broker:
+        broker.topics = [leading()]
+        broker.answers[FETCH] = in_turn(answer(large), answer(small), answer(data(2, b"c")))
+
+        await read(broker, 0, 3)
+
+    asked = [request.topics[0].partitions[0].partition_max_bytes for request, _ in fetches(broker)]
+    assert asked[0] == FIRST_FETCH_BYTES
+    each = (len(large) + len(small)) // 2
+    assert asked[1:] == [2 * len(large) + len(large) // 4, each + each // 8]
 
 
 @running
