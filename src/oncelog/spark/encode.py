@@ -25,7 +25,7 @@ from oncelog.core.batch import (
 )
 from oncelog.core.packing import Codec, compress
 from oncelog.spark.byte_columns import (
-    BYTES,
+    from_offsets,
     join,
     lengths,
     offsets_of,
@@ -40,8 +40,9 @@ BATCH_BYTES: Final = 512 * 1024
 #: What open batches hold all together before all of them are closed.
 HELD_BYTES: Final = 32 * 1024 * 1024
 
-#: The headers of a record that has none: their number.
-NO_HEADERS: Final = pa.scalar(b"\0", BYTES)
+#: The headers of one record that has none: their number. Made from buffers, since pyarrow imports
+#: pandas for a Python value, and not every process that imports this writes anything.
+NO_HEADERS: Final = from_offsets(np.array([0, 1]), pa.py_buffer(b"\0"))
 
 #: What the first record of a batch takes for attributes, time and place.
 _FIRST_BYTES: Final = 3
@@ -156,7 +157,7 @@ class Encoder:
             (rows.keys, order),
             (before_value, every),
             (rows.values, order),
-            (pa.repeat(NO_HEADERS, 1), 0) if rows.headers is None else (rows.headers, order),
+            (NO_HEADERS, 0) if rows.headers is None else (rows.headers, order),
         )
         ends = offsets_of(records)[np.append(starts, len(slots))].tolist()
         newest = np.maximum.reduceat(times, starts).tolist()

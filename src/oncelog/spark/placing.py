@@ -137,7 +137,7 @@ class Placing:
         rejected[bad] = True
         headers = rows.headers
         if headers is None:
-            headers = pa.repeat(NO_HEADERS, len(slots))
+            headers = pa.repeat(NO_HEADERS[0], len(slots))
         return Rows(
             slots=slots,
             timestamps=times,
