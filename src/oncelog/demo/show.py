@@ -34,6 +34,8 @@ _SETTLE_S: Final = 0.5
 _BROKER_AWAY_S: Final = 0.5
 _TICK_S: Final = 0.2
 _STEPS: Final = {
+    "looked": "taking over",
+    "fenced": "looking for orders",
     "planned": "writing",
     "written": "written, not committed",
     "recorded": "committing",
@@ -158,6 +160,8 @@ class Act:
         self._driver: Driver | None = None
         #: What earlier drivers committed.
         self._rows_before = 0
+        #: What happens while the pipeline does nothing.
+        self._besides = ""
 
     async def play(self) -> Findings:
         """Run the job to its end, and judge what it wrote."""
@@ -255,11 +259,11 @@ class Act:
     async def _tick(self) -> None:
         while True:
             driver, fed = self._driver, self._stage.fed
-            step = _STEPS.get(driver.step, driver.step) if driver else "starting Spark"
+            step = self._besides or (driver.step if driver else "starting Spark")
             parts = [f"{fed.count:,} orders in", f"{self._rows_committed():,} committed"]
             if driver is not None and driver.lag is not None:
                 parts.append(f"{driver.lag:,} to go")
-            parts.append(step)
+            parts.append(_STEPS.get(step, step))
             self._stage.show(" · ".join(parts))
             await asyncio.sleep(_TICK_S)
 
@@ -273,11 +277,13 @@ class Act:
         await driver.until(
             lambda: driver.lag_reports > said and driver.lag == 0, "the pipeline to catch up"
         )
+        self._besides = "finishing the sums"
         await driver.stop()
         self._driver = None
         self._rows_before += driver.rows
 
     async def _audit(self) -> Findings:
+        self._besides = "auditing"
         orders = await self._committed_orders()
         final: Records = {}
         by_output: dict[Output, Sequence[bytes]] = {}
