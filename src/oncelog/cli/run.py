@@ -135,7 +135,12 @@ def _log_to(terminal: "Terminal", *, is_verbose: bool) -> None:
         def emit(self, record: logging.LogRecord) -> None:
             terminal.say(self.format(record))
 
-    logging.basicConfig(level="INFO" if is_verbose else "WARNING", handlers=[Lines()], force=True)
+    logging.basicConfig(
+        level="INFO" if is_verbose else "WARNING",
+        format="%(message)s",
+        handlers=[Lines()],
+        force=True,
+    )
     if not is_verbose:
         for name in _REPETITIVE:
             logging.getLogger(name).setLevel(logging.CRITICAL)

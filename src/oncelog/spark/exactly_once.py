@@ -293,6 +293,8 @@ class ExactlyOnce:
         try:
             self._identity = self._target.run(self._renew(self._identity))
             self._is_spent = False
+        except Replaced:
+            pass  # whoever has the id now has ended what was open
         except ClientError as error:
             log.warning("%s could not be aborted, and will time out: %s", self._name, error)
 

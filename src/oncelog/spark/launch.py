@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -93,8 +94,21 @@ def start_spark(
     builder = SparkSession.builder.master(master).appName(name)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    with _standard_error_to(log):
+    with _standard_error_to(log), _without_sigterm():
         return builder.getOrCreate()
+
+
+@contextmanager
+def _without_sigterm() -> Iterator[None]:
+    """Whoever stops a group of processes must not end the JVM before the batch is committed.
+
+    A JVM ignores SIGTERM for good if it is ignored while it starts, and ends with this process anyway.
+    """
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager
