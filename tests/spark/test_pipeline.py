@@ -209,6 +209,25 @@ def test_once_takes_everything_in_one_batch_whatever_the_limit(
     assert (summary.batches, summary.rows) == (1, 120)
 
 
+@pytest.mark.parametrize(("options", "tasks"), [({}, 2), ({"minPartitions": 5}, 5)])
+def test_small_partitions_share_the_tasks_that_there_are_cores_for(
+    spark: SparkSession, broker: oncelog.Broker, options: dict[str, Any], tasks: int
+) -> None:
+    names = fresh("in"), fresh("out")
+    make_topics(broker.bootstrap_servers, *names, partitions=5)
+    fill(broker.bootstrap_servers, names[0], VALUES)
+    seen: list[int] = []
+
+    def counted(rows: DataFrame) -> DataFrame:
+        seen.append(rows.rdd.getNumPartitions())
+        return rows.select("key", "value")
+
+    a_pipeline(broker, names, trigger="once", transform=counted, **options).run(spark)
+
+    assert seen == [tasks]
+    assert values_of(broker.bootstrap_servers, names[1]) == VALUES
+
+
 def test_an_interval_goes_on_until_it_is_stopped_between_batches(
     spark: SparkSession, broker: oncelog.Broker, topics: tuple[str, str]
 ) -> None:

@@ -30,6 +30,7 @@ from oncelog.client.errors import ClientError
 from oncelog.client.fetching import Range
 from oncelog.spark.errors import BadConfiguration, Refused
 from oncelog.spark.exactly_once import Done
+from oncelog.spark.job import parallelism_of
 from oncelog.spark.ledger import BatchName, Progress, fingerprint
 from oncelog.spark.offsets import Position, offset_count
 from oncelog.spark.planning import End
@@ -45,6 +46,10 @@ QUERY: Final = "pipeline"
 
 AVAILABLE_NOW: Final = "available_now"
 ONCE: Final = "once"
+
+#: A task for fewer would take longer to start than to run; there may be fewer only where some of
+#: Spark's cores would have nothing to do.
+OFFSETS_PER_TASK: Final = 50_000
 
 #: One DataFrame for the sink's topic, or one for each of several topics.
 Rows: TypeAlias = DataFrame | Mapping[str, DataFrame]
@@ -235,9 +240,16 @@ class Pipeline:
         schema = row_schema(include_headers=self.source.options.include_headers)
         if not parts:
             return spark.createDataFrame([], schema)
-        count = len(parts)
         read = partial(_read_part, self.source.options, parts)
-        return spark.range(0, count, 1, count).mapInArrow(read, schema)
+        tasks = self._tasks(spark, parts)
+        return spark.range(0, len(parts), 1, tasks).mapInArrow(read, schema)
+
+    def _tasks(self, spark: SparkSession, parts: list[Range]) -> int:
+        """How many tasks read: a part for each, unless these are too small to be worth one."""
+        if self.source.options.min_partitions is not None:
+            return len(parts)
+        worth = sum(part.size for part in parts) // OFFSETS_PER_TASK
+        return min(len(parts), max(parallelism_of(spark), worth))
 
     def _lag(self, position: Position) -> int:
         newest = self._reader.reportLatestOffset()
