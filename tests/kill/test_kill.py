@@ -133,7 +133,7 @@ class Chain:
         environment = os.environ | {
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
         }
         log = self.directory / f"life-{self.lives}.log"
         with open(log, "w") as output:

@@ -17,8 +17,20 @@ import oncelog
 from oncelog.client.cluster import Cluster
 from oncelog.client.identity import Identity, OutcomeUnknown, Transactional
 from oncelog.client.transactions import describe
-from oncelog.spark import DriverReplaced, Event, GivenUp, Pipeline, Sink, Source, Step, Summary
+from oncelog.spark import (
+    Done,
+    DriverReplaced,
+    Event,
+    GivenUp,
+    Pipeline,
+    Refused,
+    Sink,
+    Source,
+    Step,
+    Summary,
+)
 from oncelog.spark.job import WriterOf
+from oncelog.spark.ledger import BatchName
 from oncelog.spark.task import writer
 from tests.spark.faults import failing_once
 from tests.spark.logs import fill, fresh, make_topics, read_all, values_of
@@ -292,3 +304,66 @@ def test_k155_a_replaced_driver_stops_and_never_fences_its_successor_back(
     assert first_events
     assert 0 < successors[0].rows < 300
     job.check()
+
+
+# --- the same batch twice -------------------------------------------------------------------------------
+
+
+class Drivers:
+    """Two drivers that were handed the same batches, as two queries on one checkpoint are."""
+
+    def __init__(self, spark: SparkSession, broker: oncelog.Broker) -> None:
+        self.servers = broker.bootstrap_servers
+        self.name, self.topic = fresh("job"), fresh("out")
+        make_topics(self.servers, self.topic, partitions=2)
+        self.rows = spark.createDataFrame([(v.decode(),) for v in VALUES[:40]], "value string")
+
+    def sink(self, watch: Callable[[Event], None] = lambda event: None) -> Sink:
+        return Sink(self.servers, topic=self.topic, transactional_id=self.name, watch=watch)
+
+    def write(self, sink: Sink, number: int, fingerprint: str = "input") -> Done:
+        batch = BatchName(query="query", number=number, fingerprint=fingerprint)
+        return sink.writer.write(batch, lambda: sink.frames(self.rows))
+
+    def visible(self) -> int:
+        return len(read_all(self.servers, self.topic))
+
+
+@pytest.fixture
+def drivers(spark: SparkSession, broker: oncelog.Broker) -> Drivers:
+    return Drivers(spark, broker)
+
+
+def test_j147_the_same_batch_again_has_no_effect_and_another_one_under_its_number_is_refused(
+    drivers: Drivers,
+) -> None:
+    sink = drivers.sink()
+    assert not drivers.write(sink, 0).was_done
+    assert drivers.write(sink, 0).was_done
+    with pytest.raises(Refused, match="with other input"):
+        drivers.write(sink, 0, "other input")
+    sink.close()
+    assert drivers.visible() == 40
+
+
+def test_k154_two_drivers_on_one_checkpoint_one_is_fenced_and_the_output_is_exact(
+    drivers: Drivers,
+) -> None:
+    second = drivers.sink()
+    taken: list[Done] = []
+
+    def take_over(event: Event) -> None:
+        if event.step is Step.RECORDED and not taken:
+            taken.append(drivers.write(second, 0))
+
+    first = drivers.sink(take_over)
+    with pytest.raises(DriverReplaced):
+        drivers.write(first, 0)
+    assert not taken[0].was_done
+    assert not drivers.write(second, 1).was_done
+    with pytest.raises(DriverReplaced):
+        drivers.write(first, 1)
+    first.close()
+    assert not drivers.write(second, 2).was_done, "a replaced driver never fences back"
+    second.close()
+    assert drivers.visible() == 120

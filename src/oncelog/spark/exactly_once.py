@@ -98,6 +98,8 @@ class ExactlyOnce:
         self._identity: Identity | None = None
         #: Whether something may be open under the identity, or its epoch is used up.
         self._is_spent = False
+        #: Whether another driver has the id: then this one never touches it again.
+        self._is_replaced = False
 
     # --- looking and fencing ---
 
@@ -107,6 +109,8 @@ class ExactlyOnce:
         It is asked before anybody is fenced, so that a wrong id does its owner no harm, and again
         afterwards: whoever was fenced may have committed in between.
         """
+        if self._is_replaced:
+            raise self._replaced()
         if self._identity is None:
             progress = self._look()
             admit(progress)
@@ -277,6 +281,7 @@ class ExactlyOnce:
         ):
             self.progress = found
             return True
+        self._is_replaced = True
         raise DriverReplaced(
             f"The progress of {self._name!r} has moved without this driver, to batch "
             f"{found.batch if found else 'none'}: another one runs under the same transactional id. "
@@ -288,13 +293,13 @@ class ExactlyOnce:
 
     def _abort(self) -> None:
         """End what is open; if that fails too, the coordinator's timeout does it."""
-        if self._identity is None:
+        if self._identity is None or self._is_replaced:
             return
         try:
             self._identity = self._target.run(self._renew(self._identity))
             self._is_spent = False
         except Replaced:
-            pass  # whoever has the id now has ended what was open
+            self._is_replaced = True  # whoever has the id now has ended what was open
         except ClientError as error:
             log.warning("%s could not be aborted, and will time out: %s", self._name, error)
 
@@ -327,6 +332,7 @@ class ExactlyOnce:
             ) from error
 
     def _replaced(self) -> DriverReplaced:
+        self._is_replaced = True
         return DriverReplaced(
             f"Another driver has taken over {self._name!r}: this one stops, and nothing of its "
             f"batch is visible. Two pipelines must not share a transactional id."
