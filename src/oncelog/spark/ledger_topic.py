@@ -6,7 +6,7 @@ from typing import Final
 import pyarrow as pa
 
 from oncelog.client.admin import EARLIEST, LATEST, create_topic, list_offsets, topics
-from oncelog.client.cluster import Cluster
+from oncelog.client.cluster import Cluster, raise_for
 from oncelog.client.errors import Refused
 from oncelog.client.fetching import Isolation, Range, fetch
 from oncelog.client.identity import Identity, Transactional
@@ -22,6 +22,7 @@ from oncelog.wire.errors import ErrorCode
 
 PARTITIONS: Final = 8
 _SETTINGS: Final = {"cleanup.policy": "compact"}
+_LEADER_NOT_AVAILABLE: Final = 5
 #: How far back the first look goes, in offsets; each further one goes eight times as far.
 _FIRST_LOOK: Final = 1000
 
@@ -33,15 +34,31 @@ async def ledger_partition(cluster: Cluster, topic: str, key: str) -> TopicParti
 
 
 async def _partitions(cluster: Cluster, topic: str) -> int:
-    (found,) = (await cluster.patiently(lambda: cluster.metadata([topic]))).topics
-    if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        try:
-            await create_topic(cluster, topic, partitions=PARTITIONS, configs=_SETTINGS)
-        except Refused as error:
-            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
-                raise
-        return PARTITIONS
-    return len(found.partitions)
+    is_new = False
+
+    async def look() -> int:
+        nonlocal is_new
+        (found,) = (await cluster.metadata([topic])).topics
+        if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            if not is_new:
+                is_new = True
+                await _make(cluster, topic)
+            # Not every broker knows of a new topic at once.
+            raise Refused(_LEADER_NOT_AVAILABLE, f"Topic {topic}")
+        raise_for(found.error_code, f"Topic {topic}")
+        if any(partition.leader_id < 0 for partition in found.partitions):
+            raise Refused(_LEADER_NOT_AVAILABLE, f"Topic {topic}")
+        return len(found.partitions)
+
+    return await cluster.patiently(look)
+
+
+async def _make(cluster: Cluster, topic: str) -> None:
+    try:
+        await create_topic(cluster, topic, partitions=PARTITIONS, configs=_SETTINGS)
+    except Refused as error:
+        if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise
 
 
 async def read_progress(cluster: Cluster, place: TopicPartition, key: str) -> Progress | None:
