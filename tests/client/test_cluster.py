@@ -1,16 +1,21 @@
 """Routing and patience."""
 
+import asyncio
+import socket
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+import oncelog
+from oncelog.client.admin import topics
 from oncelog.client.cluster import (
     Cluster,
     CoordinatorKind,
     error_codes,
 )
 from oncelog.client.errors import Disconnected, Refused, Unreachable
+from oncelog.client.settings import ClientSettings
 from oncelog.core.types import TopicPartition
 from oncelog.wire.messages.create_topics import (
     CreatableTopicResult,
@@ -139,3 +144,17 @@ def test_errors_are_found_at_any_depth() -> None:
     )
 
     assert list(error_codes(reply)) == [36]
+
+
+@running
+async def test_a_job_waits_for_brokers_that_are_started_again() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    settings = ClientSettings(bootstrap_servers=f"127.0.0.1:{port}")
+    with pytest.raises(Unreachable):
+        await Cluster.connect(settings)
+    waiting = asyncio.create_task(Cluster.connect(settings, wait_s=30))
+    await asyncio.sleep(0.3)
+    async with oncelog.Broker(port=port), await waiting as cluster:
+        assert await topics(cluster) == []

@@ -48,6 +48,8 @@ PASSING: Final = frozenset(
     }
 )
 
+#: How long brokers may take to be started again before a job gives up on them.
+RESTART_S: Final = 15.0
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 1.0
 
@@ -76,11 +78,14 @@ class Cluster:
         self._connecting = asyncio.Lock()
 
     @classmethod
-    async def connect(cls, settings: ClientSettings) -> "Cluster":
-        """Reach one of the brokers and learn of the others."""
+    async def connect(cls, settings: ClientSettings, *, wait_s: float = 0.0) -> "Cluster":
+        """Reach one of the brokers and learn of the others.
+
+        `wait_s` is for those who would rather wait than fail while brokers are started again.
+        """
         cluster = cls(settings)
         try:
-            await cluster.metadata(())
+            await cluster._first_metadata(asyncio.get_running_loop().time() + wait_s)
         except BaseException as error:
             await cluster.close()
             if isinstance(error, Disconnected) and settings.security.credentials is None:
@@ -98,6 +103,16 @@ class Cluster:
         return await cls.connect(
             ClientSettings(bootstrap_servers=bootstrap, client_id=client_id, timeout_s=timeout)
         )
+
+    async def _first_metadata(self, deadline: float) -> None:
+        while True:
+            try:
+                await self.metadata(())
+                return
+            except Unreachable:
+                if asyncio.get_running_loop().time() + _LONGEST_PAUSE_S > deadline:
+                    raise
+            await asyncio.sleep(_LONGEST_PAUSE_S / 2)
 
     async def __aenter__(self) -> "Cluster":
         return self

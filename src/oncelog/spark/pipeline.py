@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from oncelog.client.admin import commit_offsets
-from oncelog.client.cluster import Cluster
+from oncelog.client.cluster import RESTART_S, Cluster
 from oncelog.client.errors import ClientError
 from oncelog.client.fetching import Range
 from oncelog.spark.errors import BadConfiguration, Refused
@@ -263,7 +263,9 @@ class Pipeline:
         """Whether source and sink are one cluster, so that offsets can be in the transaction."""
 
         async def ids() -> tuple[str | None, str | None]:
-            async with await Cluster.connect(self.source.options.settings) as source:
+            async with await Cluster.connect(
+                self.source.options.settings, wait_s=RESTART_S
+            ) as source:
                 theirs = (await source.metadata(())).cluster_id
             return theirs, (await (await self.sink.target.cluster()).metadata(())).cluster_id
 
@@ -272,7 +274,9 @@ class Pipeline:
 
     def _mirror_outside(self, position: Position) -> None:
         async def commit() -> None:
-            async with await Cluster.connect(self.source.options.settings) as source:
+            async with await Cluster.connect(
+                self.source.options.settings, wait_s=RESTART_S
+            ) as source:
                 await commit_offsets(source, self._group, position.offsets)
 
         try:

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import pyarrow as pa
 import uvloop
 
-from oncelog.client.cluster import Cluster
+from oncelog.client.cluster import RESTART_S, Cluster
 from oncelog.client.fetching import Batch, DataLost, Isolation, OffsetsGone, Range, fetch
 from oncelog.client.settings import ClientSettings
 from oncelog.spark.background import Background
@@ -54,7 +54,7 @@ def read_ranges(
 async def _fetch_all(
     settings: ClientSettings, ranges: list[Range], isolation: Isolation, skips_lost: bool
 ) -> AsyncIterator[_Part]:
-    async with await Cluster.connect(settings) as cluster:
+    async with await Cluster.connect(settings, wait_s=RESTART_S) as cluster:
         for wanted in ranges:
             async for part in _fetch_one(cluster, wanted, isolation, skips_lost):
                 yield part

@@ -34,7 +34,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from oncelog.client.cluster import Cluster
+from oncelog.client.cluster import RESTART_S, Cluster
 from oncelog.client.fetching import NotReadable, Range
 from oncelog.core.types import TopicPartition
 from oncelog.spark.background import Background
@@ -164,7 +164,7 @@ class BatchReader(DataSourceReader):
 
 
 async def _plan_batch(options: SourceOptions) -> list[Range]:
-    async with await Cluster.connect(options.settings) as cluster:
+    async with await Cluster.connect(options.settings, wait_s=RESTART_S) as cluster:
         topics = await find_topics(cluster, options.selection)
         check_found(options.selection, topics)
         starts = await offsets_at(
@@ -284,7 +284,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     async def _connected(self) -> Cluster:
         if self._cluster is None:
-            self._cluster = await Cluster.connect(self._options.settings)
+            self._cluster = await Cluster.connect(self._options.settings, wait_s=RESTART_S)
         return self._cluster
 
     async def _starting(self) -> Position:

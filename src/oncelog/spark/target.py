@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from oncelog.client.admin import topic_configs
-from oncelog.client.cluster import Cluster, raise_for
+from oncelog.client.cluster import RESTART_S, Cluster, raise_for
 from oncelog.client.errors import BadReply, Refused
 from oncelog.client.settings import ClientSettings
 from oncelog.core.packing import Codec
@@ -66,7 +66,7 @@ class Target:
     async def cluster(self) -> Cluster:
         """The connection to the cluster."""
         if self._cluster is None:
-            self._cluster = await Cluster.connect(self.output.settings)
+            self._cluster = await Cluster.connect(self.output.settings, wait_s=RESTART_S)
         return self._cluster
 
     # --- the ledger ---

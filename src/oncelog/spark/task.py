@@ -19,7 +19,7 @@ from pyspark import TaskContext
 
 from oncelog import __version__
 from oncelog.client.admin import LATEST, list_offsets
-from oncelog.client.cluster import Cluster, raise_for
+from oncelog.client.cluster import RESTART_S, Cluster, raise_for
 from oncelog.client.errors import ClientError, Refused
 from oncelog.client.identity import Identity, Transactional, TransactionLost
 from oncelog.client.sending import NotSent, Sender, Written, WrittenBefore
@@ -114,7 +114,7 @@ class _Task:
         first = next(batches, None)
         if first is None:
             return {}
-        cluster = runner.run(Cluster.connect(self._plan.settings))
+        cluster = runner.run(Cluster.connect(self._plan.settings, wait_s=RESTART_S))
         try:
             sender = runner.run(self._sender(cluster))
             try:
