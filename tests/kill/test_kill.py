@@ -231,8 +231,10 @@ def test_i_the_driver_is_killed_at_every_step(cluster: Cluster, kind: str, tmp_p
         cluster.kill()
         timer = threading.Timer(15, cluster.kill)
         timer.start()
-        chain.live(die=["written", 3])
-        timer.join()
+        try:
+            chain.live(die=["written", 3])
+        finally:
+            timer.join()
     chain.finish()
 
 
