@@ -20,9 +20,9 @@ from pyspark import TaskContext
 from oncelog import __version__
 from oncelog.client.admin import LATEST, list_offsets
 from oncelog.client.cluster import RESTART_S, Cluster, raise_for
-from oncelog.client.errors import ClientError, Refused
-from oncelog.client.identity import Identity, Transactional, TransactionLost
-from oncelog.client.sending import NotSent, Sender, Written, WrittenBefore
+from oncelog.client.errors import AuthenticationFailed, BadSettings, ClientError, Refused
+from oncelog.client.identity import Identity, Transactional
+from oncelog.client.sending import Sender, Written
 from oncelog.client.settings import ClientSettings
 from oncelog.core.types import TopicPartition
 from oncelog.spark.delivery import Delivery
@@ -87,12 +87,14 @@ def _write(plan: TaskPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Rec
         with asyncio.Runner(loop_factory=_loop) as runner:
             try:
                 written = task.run(runner, batches)
-            except (NotSent, WrittenBefore, TransactionLost) as error:
-                raise RunAgain(str(error)) from error
+            except (AuthenticationFailed, BadSettings):
+                raise
             except Refused as error:
                 if error.code in _ENDED:
                     raise RunAgain(str(error)) from error
                 raise
+            except ClientError as error:
+                raise RunAgain(str(error)) from error
         report = task.report(written)
     yield pa.RecordBatch.from_pydict({"report": [report.encode()]})
 
