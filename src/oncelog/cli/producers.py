@@ -4,6 +4,7 @@ import argparse
 import time
 from typing import Any, Final
 
+from oncelog.cli.client_config import add_client_config
 from oncelog.cli.failure import CommandFailed
 from oncelog.cli.options import add_connection, add_json, partition
 from oncelog.cli.output import as_json, plural, table
@@ -29,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topic")
     parser.add_argument("--partition", type=partition, help="one of its partitions (default: all)")
     add_connection(parser)
+    add_client_config(parser)
     add_json(parser)
 
 
