@@ -55,7 +55,7 @@ FULL: Final = Scale(
     ack_records=2_000,
     transactions_s=3.0,
     commits=250,
-    spark_rows=1_000_000,
+    spark_rows=2_000_000,
     quiet_budget_s=120,
 )
 
