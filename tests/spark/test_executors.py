@@ -36,6 +36,8 @@ def test_an_executor_with_another_version_says_so() -> None:
     [
         "Python worker exited unexpectedly (crashed)",
         "ExecutorLostFailure (executor 1 exited caused by one of the running tasks)",
+        "A shuffle map stage with indeterminate output was failed and retried. However, Spark cannot",
+        "ResultStage 3 has failed the maximum allowable number of times: 4.",
         "...[oncelog-run-again] Write task 3 was started again.\n at org.apache",
     ],
 )

@@ -39,6 +39,9 @@ _LOST_TASK: Final = (
     "Python worker exited unexpectedly",
     "Python worker failed to connect back",
     "ExecutorLostFailure",
+    "FetchFailed",
+    "A shuffle map stage with indeterminate output was failed and retried",
+    "has failed the maximum allowable number of times",
     "Could not recover from a failed barrier",
 )
 
