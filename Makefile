@@ -4,6 +4,8 @@ PYTHON ?= python3
 JAVA ?= java
 MVN ?= mvn
 PYTEST_ARGS ?=
+# Two at a time, a file each: many tests wait rather than work, and Spark's take long to begin.
+PARALLEL ?= -n 2 --dist loadfile
 SIM_ARGS ?= --transactions --count 300
 
 VENV := .venv
@@ -67,7 +69,7 @@ format: setup ## Let ruff format and fix what it can
 
 ifneq ($(HAVE_MVN),)
 test: setup peers lint ## Lint, then every test; without Maven it says what it leaves out
-	$(BIN)/pytest --peers=require $(PYTEST_ARGS)
+	$(BIN)/pytest $(PARALLEL) --peers=require $(PYTEST_ARGS)
 else
 test: setup lint
 	@echo "=================================================================================="
@@ -75,7 +77,7 @@ test: setup lint
 	@echo "  are LEFT OUT. They are listed again at the end. To run them, install Maven."
 	@grep -rlE 'mark\.peers' tests --include='*.py' | sort | sed 's/^/    left out: /'
 	@echo "=================================================================================="
-	$(BIN)/pytest --peers=leave-out $(PYTEST_ARGS)
+	$(BIN)/pytest $(PARALLEL) --peers=leave-out $(PYTEST_ARGS)
 endif
 
 test-kill: setup peers ## Kill Spark drivers, workers, executors and brokers at every step (long)
