@@ -1,6 +1,6 @@
 """Groups I, J and K with real processes: SIGKILL for drivers, workers, executors and brokers.
 
-`make test-kill` runs it; it takes a quarter of an hour. Each case is one chain of lives of one
+`make test-kill` runs it, for half an hour on two cores. Each case is one chain of lives of one
 pipeline: in each life the driver dies at another step, and its successor goes on. At the end every
 record of the input is in the output exactly once, and a reader of committed records that watched all
 the time has seen nothing else.
