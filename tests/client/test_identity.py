@@ -23,7 +23,7 @@ from oncelog.client.sending import Sender
 from oncelog.core.packing import encode_batch, unpack
 from oncelog.core.records import Record
 from oncelog.core.types import TopicPartition
-from oncelog.spark.encode import stamp
+from oncelog.spark.encode import stamped_by
 from oncelog.wire.errors import ErrorCode
 from tests.peers.kafka import Kafka, running_kafka
 from tests.spark.logs import fresh
@@ -68,14 +68,7 @@ class Writer:
     async def send(self, identity: Identity, value: bytes) -> None:
         await self.transactional.add_partitions(identity, [self.place])
 
-        def put(content: bytes, sequence: int) -> bytearray:
-            return stamp(
-                content,
-                producer_id=identity.producer_id,
-                producer_epoch=identity.epoch,
-                base_sequence=sequence,
-            )
-
+        put = stamped_by(identity.producer_id, identity.epoch)
         sender = Sender(
             self.cluster, put, transactional_id=self.name, is_v2=identity.is_v2, patience_s=10
         )

@@ -15,7 +15,7 @@ from oncelog.client.sending import NotSent, Sender, Written, WrittenBefore
 from oncelog.core.packing import encode_batch, unpack
 from oncelog.core.records import Record
 from oncelog.core.types import TopicPartition
-from oncelog.spark.encode import stamp
+from oncelog.spark.encode import stamped_by
 from oncelog.wire.errors import ErrorCode
 from oncelog.wire.messages.init_producer_id import InitProducerIdRequest
 from oncelog.wire.messages.produce import ProduceRequest
@@ -37,12 +37,7 @@ class Desk:
         self._producer_id = producer_id
 
     def sender(self, patience_s: float = 10.0) -> Sender:
-        def put(content: bytes, sequence: int) -> bytearray:
-            return stamp(
-                content, producer_id=self._producer_id, producer_epoch=0, base_sequence=sequence
-            )
-
-        return Sender(self.cluster, put, patience_s=patience_s)
+        return Sender(self.cluster, stamped_by(self._producer_id, 0), patience_s=patience_s)
 
     async def values(self, place: TopicPartition, end: int) -> list[bytes | None]:
         found = []

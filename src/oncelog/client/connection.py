@@ -26,7 +26,7 @@ from oncelog.client.frames import (
     FrameReader,
     correlation_id_of,
     decode_response,
-    encode_request,
+    request_chunks,
 )
 from oncelog.client.sasl import Session
 from oncelog.client.security import Credentials
@@ -248,13 +248,13 @@ class Connection(asyncio.Protocol):
 
     def _send(self, message: Any, version: int) -> int:
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
-        frame = encode_request(
+        chunks = request_chunks(
             message,
             version=version,
             correlation_id=self._correlation_id,
             client_id=self.client_id,
         )
-        self._writable().write(frame)
+        self._writable().writelines(chunks)
         return self._correlation_id
 
     def _writable(self) -> asyncio.Transport:

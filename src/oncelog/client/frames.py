@@ -11,7 +11,15 @@ import struct
 from typing import Any, Final
 
 from oncelog.client.errors import BadReply
-from oncelog.wire.codec import DecodeError, decode, encode, is_flexible, skip_tags
+from oncelog.wire.codec import (
+    Buffer,
+    DecodeError,
+    decode,
+    encode_chunks,
+    is_flexible,
+    join_small,
+    skip_tags,
+)
 from oncelog.wire.messages import response_class
 
 API_VERSIONS: Final = 18
@@ -28,17 +36,26 @@ _HEADER: Final = struct.Struct(">hhi")
 
 def encode_request(message: Any, *, version: int, correlation_id: int, client_id: str) -> bytes:
     """One whole frame, its size included."""
+    return b"".join(
+        request_chunks(message, version=version, correlation_id=correlation_id, client_id=client_id)
+    )
+
+
+def request_chunks(
+    message: Any, *, version: int, correlation_id: int, client_id: str
+) -> list[Buffer]:
+    """One whole frame in pieces: a large record batch stays where it is."""
     name = client_id.encode()
-    body = b"".join(
+    header = b"".join(
         (
             _HEADER.pack(message.API_KEY, version, correlation_id),
             len(name).to_bytes(2, "big"),
             name,
             b"\0" if is_flexible(type(message), version) else b"",
-            encode(message, version),
         )
     )
-    return _SIZE.pack(len(body)) + body
+    chunks = [header, *encode_chunks(message, version)]
+    return join_small([_SIZE.pack(sum(map(len, chunks))), *chunks])
 
 
 def correlation_id_of(frame: memoryview) -> int:

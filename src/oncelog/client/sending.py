@@ -62,7 +62,7 @@ PASSING: Final = frozenset(
 )
 
 #: Puts producer id, epoch and a first sequence number into a batch, and its checksum.
-Stamp = Callable[[bytes, int], Buffer]
+Stamp = Callable[[Buffer, int], Buffer]
 
 
 class NotSent(ClientError):
@@ -84,7 +84,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    content: bytes
+    content: Buffer
     records: int
     sequence: int
 
@@ -114,7 +114,7 @@ class Sender:
         self._room = asyncio.Semaphore(_QUEUED_MAX)
 
     async def send(
-        self, place: TopicPartition, content: bytes, records: int, *, not_before: int = 0
+        self, place: TopicPartition, content: Buffer, records: int, *, not_before: int = 0
     ) -> None:
         """Queue a batch; waits while many are under way, and raises what went wrong with any.
 
@@ -194,7 +194,7 @@ class _Lane:
         self._changed = asyncio.Event()
         self._task = asyncio.create_task(self._run())
 
-    def add(self, content: bytes, records: int) -> None:
+    def add(self, content: Buffer, records: int) -> None:
         self._queue.append(_Batch(content, records, self._sequence))
         self._sequence = (self._sequence + records) & MAX_SEQUENCE
         self._changed.set()

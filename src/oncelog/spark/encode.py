@@ -7,6 +7,7 @@ stamped into a batch later, together with its checksum.
 """
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -84,6 +85,25 @@ def stamp(batch: Buffer, *, producer_id: int, producer_epoch: int, base_sequence
     _PRODUCER.pack_into(stamped, _PRODUCER_START, producer_id, producer_epoch, base_sequence)
     _CRC.pack_into(stamped, CRC_START - _CRC.size, checksum(stamped))
     return stamped
+
+
+def stamped_by(producer_id: int, producer_epoch: int) -> Callable[[Buffer, int], bytearray]:
+    """A stamp for all batches of one producer: what is left to say is the sequence."""
+
+    def put(batch: Buffer, sequence: int) -> bytearray:
+        return stamp(
+            batch,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=sequence,
+        )
+
+    return put
+
+
+def unnumbered(batch: Buffer, sequence: int) -> bytearray:
+    """The stamp of a producer that is not idempotent."""
+    return stamp(batch, producer_id=-1, producer_epoch=-1, base_sequence=-1)
 
 
 def alone_bytes(rows: Rows) -> NDArray[np.int64]:

@@ -15,7 +15,7 @@ from oncelog.core.batch import HEADER_BYTES
 from oncelog.core.packing import encode_batch, unpack
 from oncelog.core.records import Record
 from oncelog.core.types import TopicPartition
-from oncelog.spark.encode import stamp
+from oncelog.spark.encode import stamped_by
 from oncelog.spark.ledger import Progress, Replay
 from oncelog.spark.placement import place as murmur2_place
 from oncelog.wire.errors import ErrorCode
@@ -121,14 +121,7 @@ async def write_progress(
     """Put the progress of an id, or the wish to forget it, into its open transaction."""
     await transactional.add_partitions(identity, [place])
 
-    def put(content: bytes, sequence: int) -> bytearray:
-        return stamp(
-            content,
-            producer_id=identity.producer_id,
-            producer_epoch=identity.epoch,
-            base_sequence=sequence,
-        )
-
+    put = stamped_by(identity.producer_id, identity.epoch)
     name = identity.transactional_id
     sender = Sender(
         cluster, put, transactional_id=name, is_v2=identity.is_v2, patience_s=patience_s

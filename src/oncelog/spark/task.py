@@ -26,7 +26,7 @@ from oncelog.client.sending import Sender, Written
 from oncelog.client.settings import ClientSettings
 from oncelog.core.types import TopicPartition
 from oncelog.spark.delivery import Delivery
-from oncelog.spark.encode import stamp
+from oncelog.spark.encode import stamped_by, unnumbered
 from oncelog.spark.errors import RunAgain
 from oncelog.spark.report import Report
 from oncelog.spark.worker import settle
@@ -145,27 +145,29 @@ class _Task:
         if plan.identity is not None:
             return Sender(
                 cluster,
-                _stamped(plan.identity.producer_id, plan.identity.epoch),
+                stamped_by(plan.identity.producer_id, plan.identity.epoch),
                 transactional_id=plan.identity.transactional_id,
                 is_v2=plan.identity.is_v2,
                 patience_s=plan.patience_s,
             )
         if plan.delivery is Delivery.AT_MOST_ONCE:
-            return Sender(cluster, _unnumbered, acks=1, patience_s=0)
+            return Sender(cluster, unnumbered, acks=1, patience_s=0)
         reply = await cluster.ask(
             InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
         )
         raise_for(reply.error_code, "A producer id")
-        own = _stamped(reply.producer_id, reply.producer_epoch)
+        own = stamped_by(reply.producer_id, reply.producer_epoch)
         return Sender(cluster, own, patience_s=plan.patience_s)
 
     async def _send(self, cluster: Cluster, sender: Sender, batch: pa.RecordBatch) -> None:
-        names = ("slot", "origin", "number", "records", "rejected", "batch")
+        names = ("slot", "origin", "number", "records", "rejected")
         slots, *rest = (batch.column(name).to_pylist() for name in names)
+        # Batches are large: they stay in Arrow's memory until they are stamped.
+        contents = (memoryview(content.as_buffer()) for content in batch.column("batch"))
         places = [self._plan.places[slot] for slot in slots]
         await self._open(cluster, set(places) - self._ends.keys())
         for place, slot, origin, number, records, rejected, content in zip(
-            places, slots, *rest, strict=True
+            places, slots, *rest, contents, strict=True
         ):
             self._check_order(slot, origin, number)
             self._rejected += rejected
@@ -205,17 +207,6 @@ def check_version(drivers: str) -> None:
             f"The driver has oncelog {drivers} and this executor has {__version__}: install the "
             f"same version on both, or ship it with the job (spark.submit.pyFiles)."
         )
-
-
-def _stamped(producer_id: int, epoch: int) -> Callable[[bytes, int], bytearray]:
-    def put(content: bytes, sequence: int) -> bytearray:
-        return stamp(content, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
-
-    return put
-
-
-def _unnumbered(content: bytes, sequence: int) -> bytearray:
-    return stamp(content, producer_id=-1, producer_epoch=-1, base_sequence=-1)
 
 
 def _loop() -> asyncio.AbstractEventLoop:

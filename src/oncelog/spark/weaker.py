@@ -13,7 +13,7 @@ from oncelog.client.errors import ClientError
 from oncelog.client.sending import Sender
 from oncelog.spark import job
 from oncelog.spark.delivery import Delivery
-from oncelog.spark.encode import stamp
+from oncelog.spark.encode import unnumbered
 from oncelog.spark.errors import GivenUp, RunAgain
 from oncelog.spark.exactly_once import Done
 from oncelog.spark.job import Frame, WriterOf
@@ -155,7 +155,7 @@ class Weaker:
         self.progress = progress
 
     async def _record(self, progress: Progress) -> None:
-        sender = Sender(await self._target.cluster(), _plain, patience_s=_PATIENCE_S)
+        sender = Sender(await self._target.cluster(), unnumbered, patience_s=_PATIENCE_S)
         try:
             content = progress_batch(self._name, progress, is_transactional=False)
             await sender.send(await self._target.ledger(self._name), content, 1)
@@ -165,7 +165,3 @@ class Weaker:
 
     async def _mirror(self, group: str, position: Position) -> None:
         await commit_offsets(await self._target.cluster(), group, position.offsets)
-
-
-def _plain(content: bytes, sequence: int) -> bytearray:
-    return stamp(content, producer_id=-1, producer_epoch=-1, base_sequence=-1)
