@@ -45,6 +45,7 @@ class RunAgain(Exception):
 
     def __init__(self, why: str) -> None:
         """`why` is a sentence for the log."""
+        self.why = why
         super().__init__(f"[{self.MARKER}] {why}")
 
     @classmethod
@@ -52,3 +53,8 @@ class RunAgain(Exception):
         """The one that a task raised, from what Spark says of a failed job."""
         _, marker, rest = text.rpartition(f"[{cls.MARKER}] ")
         return cls(rest.split("\n", 1)[0]) if marker else None
+
+
+def reason(error: Exception) -> str:
+    """What a person is told of an error."""
+    return error.why if isinstance(error, RunAgain) else str(error)

@@ -21,7 +21,7 @@ from oncelog.client.identity import (
 )
 from oncelog.spark import job
 from oncelog.spark.delivery import Delivery
-from oncelog.spark.errors import BadConfiguration, DriverReplaced, GivenUp, RunAgain
+from oncelog.spark.errors import BadConfiguration, DriverReplaced, GivenUp, RunAgain, reason
 from oncelog.spark.job import Frame, WriterOf
 from oncelog.spark.ledger import NOWHERE, BatchName, Progress, Verdict, advance, judge
 from oncelog.spark.ledger_topic import write_progress
@@ -180,8 +180,10 @@ class ExactlyOnce:
             except (ClientError, RunAgain) as error:
                 self._is_spent = True
                 self._raise_if_final(error, batch, attempt, time.monotonic() - tried_s)
-                log.warning("%s, batch %d goes round again: %s", self._name, batch.number, error)
-                self._say(Step.RETRIED, batch.number, why=str(error))
+                log.warning(
+                    "%s, batch %d goes round again: %s", self._name, batch.number, reason(error)
+                )
+                self._say(Step.RETRIED, batch.number, why=reason(error))
                 time.sleep(pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
             except BaseException:
@@ -328,7 +330,7 @@ class ExactlyOnce:
             self._abort()
             raise GivenUp(
                 f"Batch {batch.number} of {self._name!r} failed {attempt} times; nothing of it is "
-                f"visible. The last reason: {error}"
+                f"visible. The last reason: {reason(error)}"
             ) from error
 
     def _replaced(self) -> DriverReplaced:

@@ -14,7 +14,7 @@ from oncelog.client.sending import Sender
 from oncelog.spark import job
 from oncelog.spark.delivery import Delivery
 from oncelog.spark.encode import unnumbered
-from oncelog.spark.errors import GivenUp, RunAgain
+from oncelog.spark.errors import GivenUp, RunAgain, reason
 from oncelog.spark.exactly_once import Done
 from oncelog.spark.job import Frame, WriterOf
 from oncelog.spark.ledger import NOWHERE, BatchName, Progress, advance
@@ -110,11 +110,13 @@ class Weaker:
                 if attempt == self._attempts:
                     raise GivenUp(
                         f"Batch {batch.number} of {self._name!r} failed {attempt} times; part of it "
-                        f"may be visible. The last reason: {error}"
+                        f"may be visible. The last reason: {reason(error)}"
                     ) from error
-                log.warning("%s, batch %d goes round again: %s", self._name, batch.number, error)
+                log.warning(
+                    "%s, batch %d goes round again: %s", self._name, batch.number, reason(error)
+                )
                 self._watch(
-                    Event(step=Step.RETRIED, name=self._name, batch=batch.number, why=str(error))
+                    Event(step=Step.RETRIED, name=self._name, batch=batch.number, why=reason(error))
                 )
         raise AssertionError("the last attempt returns or raises")
 
