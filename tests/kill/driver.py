@@ -30,14 +30,18 @@ WINDOW_S = 60
 LATENESS_S = 1200
 
 
+SIGNALS = {False: signal.SIGKILL, True: signal.SIGSTOP}
+
+
 def die() -> None:
     os.killpg(os.getpgid(0), signal.SIGKILL)
 
 
 class Fate:
-    """Dies at the n-th time that a step is taken in this life."""
+    """Dies, or stands still, at the n-th time that a step is taken in this life."""
 
-    def __init__(self, die_at: list[Any] | None) -> None:
+    def __init__(self, die_at: list[Any] | None, number: signal.Signals) -> None:
+        self._number = number
         self._step: str = die_at[0] if die_at else ""
         self._count: int = die_at[1] if die_at else 0
         self._seen: Counter[str] = Counter()
@@ -45,7 +49,7 @@ class Fate:
     def watch(self, event: Event) -> None:
         self._seen[event.step] += 1
         if event.step == self._step and self._seen[event.step] == self._count:
-            die()
+            os.killpg(os.getpgid(0), self._number)
 
 
 def die_when_there(path: Path) -> None:
@@ -61,7 +65,7 @@ def die_when_there(path: Path) -> None:
 
 def main() -> None:
     order = json.loads(sys.argv[1])
-    fate = Fate(order.get("die"))
+    fate = Fate(order.get("die") or order.get("stop"), SIGNALS["stop" in order])
     if delay_s := order.get("die_after_s"):
         threading.Timer(delay_s, die).start()
     if path := order.get("die_when"):

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
@@ -120,6 +121,13 @@ class Chain:
 
     def live(self, **order: Any) -> bool:
         """Start a driver and wait for its end: True if it finished, False if it was killed."""
+        process, log = self.start(**order)
+        code = self.wait(process, log)
+        assert code in (0, -signal.SIGKILL), f"{code}\n{log.read_text()[-5000:]}"
+        return code == 0
+
+    def start(self, **order: Any) -> tuple[subprocess.Popen[bytes], Path]:
+        """Start a driver in a process group of its own; its JVM and its tasks are in it too."""
         self.lives += 1
         order |= {
             "kind": self.kind,
@@ -145,14 +153,16 @@ class Chain:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-            try:
-                code = process.wait(LIFE_S)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-                pytest.fail(f"life {self.lives} does not end\n{log.read_text()[-3000:]}")
-        assert code in (0, -signal.SIGKILL), f"{code}\n{log.read_text()[-5000:]}"
-        return code == 0
+        return process, log
+
+    def wait(self, process: subprocess.Popen[bytes], log: Path) -> int:
+        """Wait for a driver's end."""
+        try:
+            return process.wait(LIFE_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            pytest.fail(f"life {self.lives} does not end\n{log.read_text()[-3000:]}")
 
     def finish(self) -> None:
         """Let it run to its end, and compare."""
@@ -260,11 +270,31 @@ def test_j142_an_executor_is_killed_with_its_tasks(cluster: Cluster, tmp_path: P
     chain.finish()
 
 
-def test_j149_a_driver_that_stands_still_past_its_timeout_loses_its_transaction(
+def test_j149_a_transaction_that_nobody_ends_is_aborted_by_its_timeout(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    """150, 155: paused with a transaction open; a second driver takes over; the first goes on."""
     chain = Chain(cluster, "map", tmp_path)
     assert not chain.live(die=["written", 3], timeout_s=5)
     time.sleep(12)
     chain.finish()
+
+
+def test_k155_a_driver_that_stood_still_while_another_took_over_commits_nothing(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """150 too: its JVM and its tasks stand still with it, past the timeout of the transaction."""
+    chain = Chain(cluster, "map", tmp_path)
+    process, log = chain.start(stop=["written", 3], timeout_s=5)
+    try:
+        status = psutil.Process(process.pid)
+        deadline = time.monotonic() + LIFE_S
+        while status.status() != psutil.STATUS_STOPPED:
+            assert time.monotonic() < deadline, log.read_text()[-3000:]
+            assert process.poll() is None, log.read_text()[-3000:]
+            time.sleep(0.1)
+        chain.finish()
+    finally:
+        os.killpg(process.pid, signal.SIGCONT)
+    assert chain.wait(process, log) == 1
+    assert "DriverReplaced" in log.read_text()
+    assert values_of(cluster.servers, *chain.targets) == chain.oracle()
