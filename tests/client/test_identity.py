@@ -1,6 +1,7 @@
 """Who owns a transactional id, in both generations of the protocol, here and on Apache Kafka."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 
@@ -29,6 +30,8 @@ from tests.peers.kafka import Kafka, running_kafka
 from tests.spark.logs import fresh
 
 MINUTE_MS = 60_000
+#: Kafka would soon delete a record that says it is old.
+NOW_MS = int(time.time() * 1000)
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +76,7 @@ class Writer:
             self.cluster, put, transactional_id=self.name, is_v2=identity.is_v2, patience_s=10
         )
         try:
-            batch = encode_batch([Record(0, 1, None, value)], is_transactional=True)
+            batch = encode_batch([Record(0, NOW_MS, None, value)], is_transactional=True)
             await sender.send(self.place, batch, 1)
             await sender.finish()
         finally:

@@ -1,6 +1,7 @@
 """The sender: in order, again when it must be, and never twice."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
@@ -49,7 +50,8 @@ class Desk:
 
 
 def batch(*values: bytes) -> bytes:
-    return encode_batch([Record(0, 1, None, value) for value in values])
+    now_ms = int(time.time() * 1000)
+    return encode_batch([Record(0, now_ms, None, value) for value in values])
 
 
 def run(broker: oncelog.Broker, story: Callable[[Desk], Awaitable[None]]) -> None:
