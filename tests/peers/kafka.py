@@ -129,6 +129,8 @@ def defaults(directory: Path, port: int, controller: int) -> dict[str, str]:
         "share.coordinator.state.topic.replication.factor": "1",
         "share.coordinator.state.topic.min.isr": "1",
         "group.initial.rebalance.delay.ms": "0",
+        # Tests write records of any age: retention shall not begin while they run.
+        "log.initial.task.delay.ms": "86400000",
     }
 
 
