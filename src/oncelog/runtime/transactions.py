@@ -116,7 +116,7 @@ class TransactionCoordinator:
         self._unanswered: dict[str, list[TopicPartition]] = {}
         #: Partitions whose markers are not committed yet, by transactional id.
         self._unmarked: dict[str, set[TopicPartition]] = {}
-        #: When the outcome was decided, on the loop's clock, of those.
+        #: When the outcome was decided, in precise seconds, of those.
         self._decided_at: dict[str, float] = {}
         self._speakers: dict[str, tuple[int, int, int]] = {}
         self._heard: dict[str, Heard] = {}
@@ -349,7 +349,7 @@ class TransactionCoordinator:
         client_version: int,
     ) -> Identity:
         """Decide the transaction: when this returns, the outcome is durable."""
-        asked_at = asyncio.get_running_loop().time()
+        asked_at = self._clock.precise_s()
         if committed:
             await self._sync_participants(transactional_id)
 
@@ -366,7 +366,7 @@ class TransactionCoordinator:
         reply = await self._ask(transactional_id, command)
         assert isinstance(reply, Identity), f"EndTxn was answered with {reply!r}"
         if committed:
-            took_s = asyncio.get_running_loop().time() - asked_at
+            took_s = self._clock.precise_s() - asked_at
             self._metrics.commit_seconds.observe(took_s)
         return reply
 
@@ -503,7 +503,7 @@ class TransactionCoordinator:
         """Begin the second phase, but not before the reply to the first has left."""
         txn = effect.txn
         self._unmarked[txn.transactional_id] = set(txn.topic_partitions())
-        self._decided_at[txn.transactional_id] = asyncio.get_running_loop().time()
+        self._decided_at[txn.transactional_id] = self._clock.precise_s()
         if effect.committed:
             self._metrics.transactions_committed += 1
         else:
@@ -624,7 +624,7 @@ class TransactionCoordinator:
         self._unmarked.pop(txn.transactional_id, None)
         decided_at = self._decided_at.pop(txn.transactional_id, None)
         if decided_at is not None:
-            took_s = asyncio.get_running_loop().time() - decided_at
+            took_s = self._clock.precise_s() - decided_at
             self._metrics.completion_seconds.observe(took_s)
         try:
             self._host(txn.transactional_id)[1].submit_now(command)

@@ -117,6 +117,10 @@ class SimClock:
         monotonic_ms = int(self._loop.time() * 1000)
         return Now(WALL_START_MS + self.wall_shift_ms + monotonic_ms, monotonic_ms)
 
+    def precise_s(self) -> float:
+        """This virtual instant, in seconds."""
+        return self._loop.time()
+
 
 def run(main: Callable[[SimLoop], Coroutine[Any, Any, T]]) -> T:
     """Run a simulation to its end."""
