@@ -228,6 +228,35 @@ def test_offsets_of_a_group_are_part_of_the_transaction(servers: str) -> None:
     run(servers, story)
 
 
+def test_an_offset_that_one_partition_refuses_is_noticed_whatever_its_code(
+    own_broker: oncelog.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """UNKNOWN_SERVER_ERROR is below zero, where a partition that took its offset says 0."""
+    from oncelog.client.connection import Connection
+    from oncelog.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
+
+    request = Connection.request
+
+    async def spoilt(self: Connection, message: object, **rest: object) -> object:
+        reply = await request(self, message, **rest)  # type: ignore[arg-type]
+        if isinstance(message, TxnOffsetCommitRequest):
+            reply.topics[0].partitions[0].error_code = ErrorCode.UNKNOWN_SERVER_ERROR
+        return reply
+
+    async def story(writer: Writer) -> None:
+        other = TopicPartition(fresh("topic"), 0)
+        await create_topic(writer.cluster, other.topic, partitions=1)
+        identity = await writer.transactional.fence(MINUTE_MS)
+        monkeypatch.setattr(Connection, "request", spoilt)
+        with pytest.raises(Refused) as refused:
+            await writer.transactional.send_offsets(
+                identity, fresh("group"), {writer.place: 5, other: 7}
+            )
+        assert refused.value.code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+    run(own_broker.bootstrap_servers, story)
+
+
 def test_a_commit_without_an_answer_is_of_unknown_outcome(
     servers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -237,9 +237,8 @@ class Transactional:
             return await self._cluster.coordinator(CoordinatorKind.GROUP, group)
 
         def code_of(reply: Any) -> int:
-            return max(
-                (p.error_code for topic in reply.topics for p in topic.partitions), default=0
-            )
+            codes = (p.error_code for topic in reply.topics for p in topic.partitions)
+            return next((code for code in codes if code), 0)
 
         reply = await self._while_busy(
             message,
