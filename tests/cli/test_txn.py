@@ -282,7 +282,7 @@ def test_a_partition_that_is_not_there_is_an_error(
 # --- hanging ones: scenario 123 -----------------------------------------------------------------
 
 
-def test_a_hanging_transaction_is_found_and_aborted_and_readers_go_on(
+def test_h123_a_hanging_transaction_is_found_and_aborted_and_readers_go_on(
     broker: oncelog.Broker, shell: Shell, name: str
 ) -> None:
     open_transaction(a_producer(broker, f"{name}-live"), name, 1)

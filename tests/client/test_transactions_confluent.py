@@ -168,7 +168,7 @@ def test_a_second_instance_fences_the_first(
     assert state.producer_epoch == 3
 
 
-def test_a_rebalance_in_the_middle_of_a_transaction_aborts_it(
+def test_g97_a_rebalance_in_the_middle_of_a_transaction_aborts_it(
     oncelog: Oncelog, topic: str, target: str, values: list[str]
 ) -> None:
     with a_copier(oncelog, topic, target, "one") as one:

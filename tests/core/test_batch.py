@@ -169,7 +169,7 @@ def test_a_batch_above_the_topics_limit_is_too_large() -> None:
         admitted(batch, max_bytes=len(batch) - 1)
 
 
-def test_no_single_flipped_bit_is_admitted_with_another_meaning() -> None:
+def test_o208_no_single_flipped_bit_is_admitted_with_another_meaning() -> None:
     """Check 5; O208. Bytes 12-15 are the leader epoch, which the broker overwrites unread."""
     batch = a_batch(count=2, sequence=3)
 

@@ -65,7 +65,7 @@ def a_log(*, batches: int, records: int = 1) -> Log:
 # --- sequences ------------------------------------------------------------------------------
 
 
-def test_the_newest_batch_is_answered_with_its_first_offset() -> None:
+def test_a1_the_newest_batch_is_answered_with_its_first_offset() -> None:
     """A1; check 6."""
     log = a_log(batches=3, records=2)
 
@@ -74,7 +74,7 @@ def test_the_newest_batch_is_answered_with_its_first_offset() -> None:
 
 
 @pytest.mark.parametrize("order", [(2, 3, 4), (4, 3, 2), (3, 2, 4, 3)])
-def test_five_batches_are_recognised_in_any_order(order: tuple[int, ...]) -> None:
+def test_a2_five_batches_are_recognised_in_any_order(order: tuple[int, ...]) -> None:
     """A2; check 7."""
     log = a_log(batches=5, records=3)
 
@@ -83,7 +83,7 @@ def test_five_batches_are_recognised_in_any_order(order: tuple[int, ...]) -> Non
 
 
 @pytest.mark.parametrize("sequence", [3, 14])
-def test_a_batch_older_than_the_window_is_refused(sequence: int) -> None:
+def test_a3_a_batch_older_than_the_window_is_refused(sequence: int) -> None:
     """A3; check 8: 15-19 are the five newest."""
     log = a_log(batches=20)
 
@@ -100,7 +100,7 @@ def test_a_repeat_with_another_end_is_refused() -> None:
     assert log.refusal(4, count=2) is OutOfOrderSequence
 
 
-def test_a_gap_is_refused_and_the_right_batch_still_accepted() -> None:
+def test_a4_a_gap_is_refused_and_the_right_batch_still_accepted() -> None:
     """A4, A14; check 10."""
     log = a_log(batches=1)
 
@@ -130,7 +130,7 @@ def test_a_batch_across_the_wrap_is_accepted_and_its_repeat_recognised() -> None
 
 
 @given(st.lists(st.integers(1, 9), min_size=10, max_size=20), st.integers(0, 40))
-def test_any_batch_sizes_cross_the_wrap_in_one_count(sizes: list[int], before: int) -> None:
+def test_a9_any_batch_sizes_cross_the_wrap_in_one_count(sizes: list[int], before: int) -> None:
     """A9: accepted as consecutive, and each of the last five is recognised after it."""
     log, sequence = Log(), MAX_SEQUENCE - before
     sent: list[tuple[int, int, int]] = []
@@ -144,7 +144,7 @@ def test_any_batch_sizes_cross_the_wrap_in_one_count(sizes: list[int], before: i
     assert log.end_offset == sum(sizes)
 
 
-def test_a_producer_without_state_goes_on_where_it_is() -> None:
+def test_a10_a_producer_without_state_goes_on_where_it_is() -> None:
     """A10; check 15: expiry or retention may have taken what we knew."""
     log = Log()
 
@@ -164,7 +164,7 @@ def test_producers_do_not_disturb_each_other() -> None:
 # --- epochs ---------------------------------------------------------------------------------
 
 
-def test_a_newer_epoch_begins_at_zero_and_ends_the_old_one() -> None:
+def test_a8_a_newer_epoch_begins_at_zero_and_ends_the_old_one() -> None:
     """A8; checks 13, 14."""
     log = a_log(batches=3)
 
@@ -319,7 +319,7 @@ def test_repeats_are_recognised_after_a_snapshot() -> None:
 
 
 @pytest.mark.parametrize("which", [0, 1])
-def test_no_damaged_snapshot_is_believed(which: int) -> None:
+def test_a6_no_damaged_snapshot_is_believed(which: int) -> None:
     """A6; check 24: each bit of either file flipped, and each cut."""
     files = encode_snapshot(a_log(batches=3).table)
 

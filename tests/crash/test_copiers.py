@@ -386,7 +386,7 @@ def read_everything(world: World, recorder: Recorder) -> dict[int, list[int]]:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("flush", ["sync", "os"])
-def test_copies_are_exact_whenever_the_broker_is_killed(flush: str, tmp_path: Path) -> None:
+def test_d54_copies_are_exact_whenever_the_broker_is_killed(flush: str, tmp_path: Path) -> None:
     """D55, K1, K3, K4, K5: P4 to P11 and P16."""
     history = tmp_path / "history.jsonl"
     again = f"ONCELOG_TEST_SEED={SEED} ONCELOG_TEST_KILLS={KILLS}; see {tmp_path}"

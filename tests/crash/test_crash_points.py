@@ -283,7 +283,7 @@ DECIDED: Final = [
 
 
 @pytest.mark.parametrize(("is_v2", "point"), UNDECIDED)
-def test_before_the_decision_a_producer_that_repeats_itself_goes_on(
+def test_c33_c34_c36_before_the_decision_a_producer_that_repeats_itself_goes_on(
     start_case: StartCase, is_v2: bool, point: str
 ) -> None:
     """C33, C34, C36, C37: every repeat is harmless, and the commit is whole."""
@@ -306,7 +306,7 @@ def test_before_the_decision_a_producer_that_repeats_itself_goes_on(
 
 
 @pytest.mark.parametrize(("is_v2", "point"), UNDECIDED_AND_LEFT)
-def test_before_the_decision_the_next_instance_rolls_back(
+def test_c33_to_c34_c36_to_c37_before_the_decision_the_next_instance_rolls_back(
     start_case: StartCase, is_v2: bool, point: str
 ) -> None:
     """C33 to C37: the producer is gone too. Nothing of it is seen, and its offset is the old one."""
@@ -330,7 +330,7 @@ def test_before_the_decision_the_next_instance_rolls_back(
 
 @WAYS
 @pytest.mark.parametrize("point", DECIDED)
-def test_after_the_decision_it_is_carried_out_with_no_help(
+def test_c39_to_c43_after_the_decision_it_is_carried_out_with_no_help(
     start_case: StartCase, point: str, is_v2: bool, committed: bool, flush: str
 ) -> None:
     """C39 to C44: rolled forward at the restart; the producer's repeat learns what was decided."""
@@ -364,7 +364,7 @@ def test_after_the_decision_it_is_carried_out_with_no_help(
     "second", ["loading:2", "before-marker", "after-marker:2", "before-complete"]
 )
 @pytest.mark.parametrize("first", ["after-prepare", "after-marker:3"])
-def test_a_second_crash_during_recovery_changes_nothing(
+def test_c48_c50_a_second_crash_during_recovery_changes_nothing(
     start_case: StartCase, first: str, second: str, is_v2: bool
 ) -> None:
     """C48, C50, P14."""
@@ -387,7 +387,7 @@ def test_a_second_crash_during_recovery_changes_nothing(
     "point",
     ["before-prepare", "after-prepare", "after-marker:1", "after-marker:4", "before-complete"],
 )
-def test_an_overdue_transaction_is_aborted_whenever_the_broker_dies(
+def test_c45_an_overdue_transaction_is_aborted_whenever_the_broker_dies(
     start_case: StartCase, point: str, is_v2: bool
 ) -> None:
     """C45: the epoch is raised by the record that decides, so there is nothing in between."""
@@ -412,7 +412,7 @@ def test_an_overdue_transaction_is_aborted_whenever_the_broker_dies(
     ["before-prepare", "after-prepare", "after-marker:1", "before-complete", "after-complete",
      "before-identity", "after-identity"],
 )  # fmt: skip
-def test_an_instance_that_takes_over_does_so_whenever_the_broker_dies(
+def test_c46_an_instance_that_takes_over_does_so_whenever_the_broker_dies(
     start_case: StartCase, point: str, is_v2: bool
 ) -> None:
     """C46: the old transaction is aborted, the new identity works, and none is given twice."""
@@ -438,7 +438,7 @@ def test_an_instance_that_takes_over_does_so_whenever_the_broker_dies(
     probe(line, NEW)
 
 
-def test_no_producer_id_is_given_twice(launcher: Launcher, tmp_path: Path) -> None:
+def test_c47_no_producer_id_is_given_twice(launcher: Launcher, tmp_path: Path) -> None:
     """C47: the broker dies while it takes a block of ids, and at any other time."""
     given: list[int] = []
 

@@ -39,7 +39,7 @@ async def create_topic(bootstrap: str) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("flush", ["sync", "os"])
-def test_kills_lose_nothing_and_double_nothing(flush: str, tmp_path: Path) -> None:
+def test_d51_kills_lose_nothing_and_double_nothing(flush: str, tmp_path: Path) -> None:
     """D51, K1, K2: P1-P4 and P10, for readers by assignment and for a group."""
     history = tmp_path / "history.jsonl"
     settings = {"oncelog.flush": flush, "log.segment.bytes": "50000"}

@@ -211,7 +211,9 @@ class Reader:
 
 
 @pytest.mark.parametrize("kind", ["map", "windows", "fan-out"])
-def test_i_the_driver_is_killed_at_every_step(cluster: Cluster, kind: str, tmp_path: Path) -> None:
+def test_i127_to_i139_k162_the_driver_is_killed_at_every_step(
+    cluster: Cluster, kind: str, tmp_path: Path
+) -> None:
     chain = Chain(cluster, kind, tmp_path)
     deaths = 0
     # 127-129, 131-133, 138; each life but the first two commits a batch before it dies.
@@ -249,7 +251,7 @@ def test_i_the_driver_is_killed_at_every_step(cluster: Cluster, kind: str, tmp_p
 
 
 @pytest.mark.parametrize("kind", ["map", "fan-out"])
-def test_j_workers_are_killed_in_the_middle_of_their_writes(
+def test_j141_workers_are_killed_in_the_middle_of_their_writes(
     cluster: Cluster, kind: str, tmp_path: Path
 ) -> None:
     chain = Chain(cluster, kind, tmp_path)
@@ -279,7 +281,7 @@ def test_j149_a_transaction_that_nobody_ends_is_aborted_by_its_timeout(
     chain.finish()
 
 
-def test_k155_a_driver_that_stood_still_while_another_took_over_commits_nothing(
+def test_j150_k155_a_driver_that_stood_still_while_another_took_over_commits_nothing(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     """150 too: its JVM and its tasks stand still with it, past the timeout of the transaction."""

@@ -39,7 +39,7 @@ def port_of(broker: oncelog.Broker) -> int:
 
 
 @running
-async def test_a_batch_whose_reply_was_lost_keeps_its_offset() -> None:
+async def test_a1_a_batch_whose_reply_was_lost_keeps_its_offset() -> None:
     """A1, check 6."""
     async with a_broker() as (broker, wire):
         producer = await wire.init_producer()
@@ -61,7 +61,7 @@ async def test_a_batch_whose_reply_was_lost_keeps_its_offset() -> None:
 
 
 @running
-async def test_three_of_five_batches_in_flight_are_sent_again_in_any_order() -> None:
+async def test_a2_three_of_five_batches_in_flight_are_sent_again_in_any_order() -> None:
     """A2, check 7."""
     async with a_broker() as (_, wire):
         producer = await wire.init_producer()
@@ -77,7 +77,7 @@ async def test_three_of_five_batches_in_flight_are_sent_again_in_any_order() -> 
 
 
 @running
-async def test_a_repeat_older_than_the_window_is_refused() -> None:
+async def test_a3_a_repeat_older_than_the_window_is_refused() -> None:
     """A3, check 8; check 22: the refusal names the log start."""
     async with a_broker() as (_, wire):
         producer = await wire.init_producer()
@@ -93,7 +93,7 @@ async def test_a_repeat_older_than_the_window_is_refused() -> None:
 
 
 @running
-async def test_a_gap_is_refused_until_it_is_filled() -> None:
+async def test_a4_a_gap_is_refused_until_it_is_filled() -> None:
     """A4, check 10."""
     async with a_broker() as (_, wire):
         producer = await wire.init_producer()
@@ -106,7 +106,7 @@ async def test_a_gap_is_refused_until_it_is_filled() -> None:
 
 
 @running
-async def test_a_raised_epoch_begins_at_zero() -> None:
+async def test_a8_a_raised_epoch_begins_at_zero() -> None:
     """A8, checks 13, 14, 22."""
     async with a_broker() as (_, wire):
         producer = await wire.init_producer()
@@ -124,7 +124,7 @@ async def test_a_raised_epoch_begins_at_zero() -> None:
 
 
 @running
-async def test_a_producer_goes_on_after_all_its_records_were_deleted() -> None:
+async def test_a10_a_producer_goes_on_after_all_its_records_were_deleted() -> None:
     """A10, checks 15, 21."""
     async with a_broker() as (_, wire):
         producer = await wire.init_producer()
@@ -140,7 +140,7 @@ async def test_a_producer_goes_on_after_all_its_records_were_deleted() -> None:
 
 
 @running
-async def test_one_batch_on_two_connections_at_once_is_appended_once() -> None:
+async def test_a12_one_batch_on_two_connections_at_once_is_appended_once() -> None:
     """A12."""
     async with a_broker() as (broker, wire):
         other = await connect(broker.bootstrap_servers)
@@ -156,7 +156,7 @@ async def test_one_batch_on_two_connections_at_once_is_appended_once() -> None:
 
 
 @running
-async def test_a_request_with_one_bad_partition_can_be_sent_again_whole() -> None:
+async def test_a13_a_request_with_one_bad_partition_can_be_sent_again_whole() -> None:
     """A13."""
     async with oncelog.Broker() as broker:
         wire = await connect(broker.bootstrap_servers)
@@ -178,7 +178,7 @@ async def test_a_request_with_one_bad_partition_can_be_sent_again_whole() -> Non
 
 
 @running
-async def test_a_batch_that_overtakes_another_is_sent_back() -> None:
+async def test_a14_a_batch_that_overtakes_another_is_sent_back() -> None:
     """A14."""
     async with a_broker() as (broker, wire):
         other = await connect(broker.bootstrap_servers)
@@ -213,7 +213,7 @@ async def test_hundreds_of_short_lived_producers_all_repeat_their_last_batch() -
 
 
 @running
-async def test_only_plain_producers_are_ever_doubled() -> None:
+async def test_a17_only_plain_producers_are_ever_doubled() -> None:
     """A17, A14: every request reaches the broker twice."""
     async with a_broker() as (broker, wire):
         producer = await wire.init_producer()
@@ -302,7 +302,7 @@ def flip(path: Path) -> None:
 
 @pytest.mark.parametrize("harm", [nothing, remove, cut, flip])
 @pytest.mark.parametrize("flush", ["sync", "os"])
-def test_retries_are_recognised_after_a_kill(
+def test_a5_a6_retries_are_recognised_after_a_kill(
     flush: str, harm: Callable[[Path], None], tmp_path: Path
 ) -> None:
     """A5, A6, checks 20, 24: eight producers, killed between append and reply."""
@@ -353,7 +353,7 @@ def test_retries_are_recognised_after_a_kill(
         broker.close()
 
 
-def test_producer_ids_never_repeat(tmp_path: Path) -> None:
+def test_c47_producer_ids_never_repeat(tmp_path: Path) -> None:
     """Checks 26, 27, C47: however the broker ended, and however many were taken."""
     broker = oncelog.Broker(data_dir=tmp_path, process=True)
     seen: list[int] = []

@@ -147,12 +147,14 @@ def read_to_the_end(raw: socket.socket) -> bytes:
 
 
 @pytest.mark.parametrize("size", [-1, -2147483648, (1 << 31) - 1, 100 * MIB + 1])
-def test_a_frame_of_an_impossible_size_closes_the_connection(victim: Victim, size: int) -> None:
+def test_o193_o194_a_frame_of_an_impossible_size_closes_the_connection(
+    victim: Victim, size: int
+) -> None:
     """O193, O194: at once, and no memory is taken for it."""
     assert answer_to(victim, struct.pack(">i", size)) == b""
 
 
-def test_a_large_frame_takes_memory_only_as_it_arrives(victim: Victim) -> None:
+def test_o194_a_large_frame_takes_memory_only_as_it_arrives(victim: Victim) -> None:
     """O194: forty clients announce 100 MiB each and send a little of it."""
     before = victim.rss_bytes()
     sockets = [victim.socket() for _ in range(40)]
@@ -167,13 +169,15 @@ def test_a_large_frame_takes_memory_only_as_it_arrives(victim: Victim) -> None:
 
 
 @pytest.mark.parametrize("size", range(8))
-def test_a_frame_too_short_for_a_header_closes_the_connection(victim: Victim, size: int) -> None:
+def test_o195_a_frame_too_short_for_a_header_closes_the_connection(
+    victim: Victim, size: int
+) -> None:
     """O195."""
     assert answer_to(victim, framed(bytes(size))) == b""
 
 
 @pytest.mark.parametrize("api_key", [0, 1, 2, 3, 8, 11])
-def test_a_header_without_a_body_closes_the_connection(victim: Victim, api_key: int) -> None:
+def test_o195_a_header_without_a_body_closes_the_connection(victim: Victim, api_key: int) -> None:
     """O195."""
     assert answer_to(victim, framed(header(api_key, APIS[api_key].last))) == b""
 
@@ -187,26 +191,26 @@ def test_a_header_without_a_body_closes_the_connection(victim: Victim, api_key: 
         *(pytest.param(Random(seed).randbytes(300), id=f"random {seed}") for seed in range(6)),
     ],
 )
-def test_other_protocols_are_closed(victim: Victim, hello: bytes) -> None:
+def test_o196_other_protocols_are_closed(victim: Victim, hello: bytes) -> None:
     """O196: at once, or when the time for half a frame is over."""
     assert answer_to(victim, hello) == b""
 
 
 @pytest.mark.parametrize("api_key", [-1, -32768, 4, 99, 32767])
-def test_an_unknown_api_closes_the_connection(victim: Victim, api_key: int) -> None:
+def test_o197_an_unknown_api_closes_the_connection(victim: Victim, api_key: int) -> None:
     """O197."""
     assert answer_to(victim, framed(header(api_key, 0) + bytes(20))) == b""
 
 
 @pytest.mark.parametrize("version", [-1, 99, 32767])
-def test_an_unknown_version_closes_the_connection(victim: Victim, version: int) -> None:
+def test_o198_an_unknown_version_closes_the_connection(victim: Victim, version: int) -> None:
     """O198, for every API but one."""
     for api_key in APIS.keys() - {18}:
         assert answer_to(victim, framed(header(api_key, version) + bytes(20))) == b"", api_key
 
 
 @pytest.mark.parametrize("version", [-1, 5, 99])
-def test_an_unknown_version_of_api_versions_is_answered(victim: Victim, version: int) -> None:
+def test_o198_an_unknown_version_of_api_versions_is_answered(victim: Victim, version: int) -> None:
     """O198, KIP-511: in version 0, with the ranges that are served."""
     with victim.socket() as raw:
         raw.sendall(framed(header(18, version) + bytes(20)))
@@ -233,7 +237,7 @@ def read_exactly(raw: socket.socket, size: int) -> bytes:
     return data
 
 
-def test_bytes_left_over_after_a_request_do_not_reach_the_next(victim: Victim) -> None:
+def test_o202_bytes_left_over_after_a_request_do_not_reach_the_next(victim: Victim) -> None:
     """O202."""
     first = encode_request(ApiVersionsRequest(), version=0, correlation_id=1, client_id="c")
     second = encode_request(ApiVersionsRequest(), version=0, correlation_id=2, client_id="c")
@@ -246,7 +250,7 @@ def test_bytes_left_over_after_a_request_do_not_reach_the_next(victim: Victim) -
     assert answers[0][4:] == answers[1][4:]
 
 
-def test_a_request_cut_at_any_byte_leaves_nothing_behind(victim: Victim) -> None:
+def test_o230_a_request_cut_at_any_byte_leaves_nothing_behind(victim: Victim) -> None:
     """O230: the client hangs up in the middle of a Produce."""
     request = encode_request(
         a_produce({0: a_batch(timestamp_ms=now_ms())}),
@@ -261,7 +265,7 @@ def test_a_request_cut_at_any_byte_leaves_nothing_behind(victim: Victim) -> None
     # `victim` looks at the log afterwards: nothing was appended.
 
 
-def test_a_request_that_trickles_in_is_closed(victim: Victim) -> None:
+def test_o227_a_request_that_trickles_in_is_closed(victim: Victim) -> None:
     """O227: the time for a request begins with its first byte, not with its last."""
     is_closed = False
 
@@ -290,7 +294,7 @@ BAD_NAMES = [
 
 
 @pytest.mark.parametrize("name", BAD_NAMES)
-def test_a_name_that_no_topic_may_have_is_refused(victim: Victim, name: str) -> None:
+def test_o204_a_name_that_no_topic_may_have_is_refused(victim: Victim, name: str) -> None:
     """O204: by CreateTopics, by the first use in Metadata, and by Produce; nothing is created."""
     before = names_around(victim.broker.data_dir)
 
@@ -319,7 +323,7 @@ def names_around(data_dir: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("name", ["x" * 249, "a.b-c_d", "0", "-", "x.log", "x-0", "..."])
-def test_every_other_name_works(victim: Victim, name: str) -> None:
+def test_o204_o205_every_other_name_works(victim: Victim, name: str) -> None:
     """O204, O205: and has a directory of its own."""
 
     async def main(wire: Wire) -> None:
@@ -331,7 +335,7 @@ def test_every_other_name_works(victim: Victim, name: str) -> None:
     victim.talk(main)
 
 
-def test_names_that_look_alike_are_kept_apart(victim: Victim) -> None:
+def test_o205_names_that_look_alike_are_kept_apart(victim: Victim) -> None:
     """O205."""
     groups = [("A", "a"), ("y", "y-0", "y-0-0"), ("z", "z.log"), ("d", f"d-0.{'0' * 32}-delete")]
 
@@ -349,7 +353,7 @@ def test_names_that_look_alike_are_kept_apart(victim: Victim) -> None:
     victim.talk(main)
 
 
-def test_the_brokers_own_topics_are_not_for_clients(victim: Victim) -> None:
+def test_o216_the_brokers_own_topics_are_not_for_clients(victim: Victim) -> None:
     """O216."""
 
     async def main(wire: Wire) -> list[tuple[int, int]]:
@@ -371,7 +375,7 @@ def test_the_brokers_own_topics_are_not_for_clients(victim: Victim) -> None:
 
 
 @pytest.mark.parametrize("acks", [2, -2, 32767])
-def test_impossible_acks_are_refused(victim: Victim, acks: int) -> None:
+def test_o206_impossible_acks_are_refused(victim: Victim, acks: int) -> None:
     """O206."""
 
     async def main(wire: Wire) -> int:
@@ -380,7 +384,7 @@ def test_impossible_acks_are_refused(victim: Victim, acks: int) -> None:
     assert victim.talk(main) == ErrorCode.INVALID_REQUIRED_ACKS
 
 
-def test_an_error_without_acks_closes_the_connection(victim: Victim) -> None:
+def test_o207_an_error_without_acks_closes_the_connection(victim: Victim) -> None:
     """O207: there is no other way to tell."""
     batch = with_field(a_batch(timestamp_ms=now_ms()), 57, ">i", 9)
     request = encode_request(
@@ -418,7 +422,7 @@ INVALID, CORRUPT = ErrorCode.INVALID_RECORD, ErrorCode.CORRUPT_MESSAGE
         pytest.param(with_field(GOOD, 43, ">q", 9), {INVALID}, id="O211 id without sequence"),
     ],
 )
-def test_a_bad_batch_is_refused_and_nothing_is_appended(
+def test_o208_o209_a_bad_batch_is_refused_and_nothing_is_appended(
     victim: Victim, batch: bytes | None, codes: set[int]
 ) -> None:
     """O208-O211, checks 2-5."""
@@ -432,7 +436,7 @@ def test_a_bad_batch_is_refused_and_nothing_is_appended(
     assert end == 3
 
 
-def test_a_transactional_batch_without_a_transaction_is_refused(victim: Victim) -> None:
+def test_o211_a_transactional_batch_without_a_transaction_is_refused(victim: Victim) -> None:
     """O211: without an identity, without a transactional id, and without a transaction."""
     nobody = a_batch(attributes=TRANSACTIONAL, timestamp_ms=now_ms())
     somebody = a_batch(
@@ -451,7 +455,7 @@ def test_a_transactional_batch_without_a_transaction_is_refused(victim: Victim) 
     assert OK not in victim.talk(main)
 
 
-def test_every_flipped_bit_of_a_batch_is_noticed(victim: Victim) -> None:
+def test_o208_every_flipped_bit_of_a_batch_is_noticed(victim: Victim) -> None:
     """O208, over the wire: bit 3 of each byte but those of the leader epoch, which is not read."""
 
     async def main(wire: Wire) -> None:
@@ -466,7 +470,7 @@ def test_every_flipped_bit_of_a_batch_is_noticed(victim: Victim) -> None:
 
 
 @pytest.mark.parametrize("partition", [-1, 1, (1 << 31) - 1, -(1 << 31)])
-def test_a_partition_that_does_not_exist_is_unknown(victim: Victim, partition: int) -> None:
+def test_o217_a_partition_that_does_not_exist_is_unknown(victim: Victim, partition: int) -> None:
     """O217."""
 
     async def main(wire: Wire) -> set[int]:
@@ -480,7 +484,7 @@ def test_a_partition_that_does_not_exist_is_unknown(victim: Victim, partition: i
 
 
 @pytest.mark.parametrize("topic_id", [UUID(int=0), UUID(int=12345)])
-def test_a_topic_id_that_nobody_has_is_unknown(victim: Victim, topic_id: UUID) -> None:
+def test_o217_a_topic_id_that_nobody_has_is_unknown(victim: Victim, topic_id: UUID) -> None:
     """O217."""
 
     async def main(wire: Wire) -> list[int]:
@@ -514,7 +518,7 @@ def a_big_fetch(correlation_id: int) -> bytes:
     return encode_request(request, version=11, correlation_id=correlation_id, client_id="c")
 
 
-def test_a_client_that_never_reads_is_closed_and_memory_is_bounded(victim: Victim) -> None:
+def test_o228_a_client_that_never_reads_is_closed_and_memory_is_bounded(victim: Victim) -> None:
     """O228: it asks for 20 MiB again and again, and takes none of it."""
     before, peak = victim.rss_bytes(), 0
     with victim.socket() as raw:
@@ -536,7 +540,7 @@ def test_a_client_that_never_reads_is_closed_and_memory_is_bounded(victim: Victi
     assert peak < before + 128 * MIB
 
 
-def test_requests_sent_without_waiting_are_answered_in_order(victim: Victim) -> None:
+def test_o229_requests_sent_without_waiting_are_answered_in_order(victim: Victim) -> None:
     """O229: ten thousand of them on one connection."""
     count, before = 10_000, victim.rss_bytes()
     requests = b"".join(
@@ -564,7 +568,7 @@ def test_requests_sent_without_waiting_are_answered_in_order(victim: Victim) -> 
     assert victim.rss_bytes() < before + 64 * MIB
 
 
-def test_connections_beyond_the_limit_are_closed_as_they_come() -> None:
+def test_o226_connections_beyond_the_limit_are_closed_as_they_come() -> None:
     """O226: those that are open are served, and there is room again when one leaves."""
     with oncelog.Broker({"max.connections": "30"}) as broker:
         host, _, port = broker.bootstrap_servers.rpartition(":")

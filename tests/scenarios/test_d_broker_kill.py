@@ -59,7 +59,7 @@ def an_old_topic() -> Files:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_topic_is_created_whole_or_not_at_all(seed: int) -> None:
+def test_d60_a_topic_is_created_whole_or_not_at_all(seed: int) -> None:
     """D60, K12: whatever was confirmed stands, and doing it again works."""
 
     async def attempt(last_step: int) -> bool:
@@ -85,7 +85,7 @@ def test_a_topic_is_created_whole_or_not_at_all(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_nothing_of_a_deleted_topic_appears_in_a_new_one_of_its_name(seed: int) -> None:
+def test_d61_nothing_of_a_deleted_topic_appears_in_a_new_one_of_its_name(seed: int) -> None:
     """D61, K12: no record, no offset, no log start, no producer, wherever the power went."""
     files = an_old_topic()
 
@@ -142,7 +142,7 @@ async def look_at_a_new_topic(wire: Wire, member: Member, values: list[bytes | N
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_topic_grows_to_the_new_count_or_stays_at_the_old(seed: int) -> None:
+def test_d62_a_topic_grows_to_the_new_count_or_stays_at_the_old(seed: int) -> None:
     """D62, K12."""
     files = an_old_topic()
 
@@ -171,7 +171,7 @@ def test_a_topic_grows_to_the_new_count_or_stays_at_the_old(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_stop_that_is_cut_short_is_a_kill(seed: int) -> None:
+def test_d65_a_stop_that_is_cut_short_is_a_kill(seed: int) -> None:
     """D65, K12: power goes at each step of the orderly stop; then as after a kill."""
     files = an_old_topic()
 
@@ -198,7 +198,7 @@ def test_a_stop_that_is_cut_short_is_a_kill(seed: int) -> None:
     assert steps_of(attempt) > 5
 
 
-def test_a_process_that_is_killed_while_it_stops_loses_nothing(tmp_path: Path) -> None:
+def test_d65_a_process_that_is_killed_while_it_stops_loses_nothing(tmp_path: Path) -> None:
     """D65, with a real process: SIGTERM, then SIGKILL a moment later."""
     rng = Random(65)
     broker = oncelog.Broker(data_dir=tmp_path, process=True)
@@ -224,7 +224,7 @@ def test_a_process_that_is_killed_while_it_stops_loses_nothing(tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_recovery_may_be_killed_again_and_again(tmp_path: Path) -> None:
+def test_d66_recovery_may_be_killed_again_and_again(tmp_path: Path) -> None:
     """D66, P14: ten kills at random moments of a recovery; it does not take longer for them."""
     rng = Random(66)
     data, spare = tmp_path / "data", tmp_path / "spare"

@@ -52,7 +52,7 @@ async def settle(*members: Member) -> None:
 # --- members that vanish --------------------------------------------------------------------
 
 
-def test_the_next_owner_starts_where_the_last_commit_was() -> None:
+def test_g95_the_next_owner_starts_where_the_last_commit_was() -> None:
     """G95: killed between poll and commit; repeats are possible, loss is not."""
 
     async def main() -> None:
@@ -72,7 +72,7 @@ def test_the_next_owner_starts_where_the_last_commit_was() -> None:
     simulated(main)
 
 
-def test_a_leader_that_dies_before_its_plan_keeps_nobody_waiting() -> None:
+def test_g109_a_leader_that_dies_before_its_plan_keeps_nobody_waiting() -> None:
     """G109."""
 
     async def main() -> float:
@@ -96,7 +96,7 @@ def test_a_leader_that_dies_before_its_plan_keeps_nobody_waiting() -> None:
     assert simulated(main) < 15
 
 
-def test_a_member_that_was_too_slow_can_no_longer_commit() -> None:
+def test_g106_m185_a_member_that_was_too_slow_can_no_longer_commit() -> None:
     """G106, M185: it was removed, or its generation is over."""
 
     async def main() -> None:
@@ -120,7 +120,7 @@ def test_a_member_that_was_too_slow_can_no_longer_commit() -> None:
     simulated(main)
 
 
-def test_two_hundred_members_settle_into_one_generation() -> None:
+def test_g110_two_hundred_members_settle_into_one_generation() -> None:
     """G110: all join within a second, fifty leave, fifty die."""
 
     async def main() -> float:
@@ -172,7 +172,7 @@ def test_two_hundred_members_settle_into_one_generation() -> None:
 
 
 @pytest.mark.parametrize("who", ["leader", "follower"])
-def test_a_static_member_that_comes_back_in_time_disturbs_nobody(who: str) -> None:
+def test_b31_g100_a_static_member_that_comes_back_in_time_disturbs_nobody(who: str) -> None:
     """G100, B31: same generation, same share; its former self is fenced."""
 
     async def main() -> None:
@@ -212,7 +212,7 @@ def test_a_static_member_that_comes_back_in_time_disturbs_nobody(who: str) -> No
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_confirmed_commits_and_generations_outlive_the_coordinator(seed: int) -> None:
+def test_g101_confirmed_commits_and_generations_outlive_the_coordinator(seed: int) -> None:
     """G101, K12: after each step of join, sync and commit."""
 
     async def attempt(last_step: int) -> bool:
@@ -253,7 +253,7 @@ def test_confirmed_commits_and_generations_outlive_the_coordinator(seed: int) ->
     assert steps_of(attempt) > 10
 
 
-def test_the_last_commit_that_was_applied_wins_and_survives() -> None:
+def test_g102_the_last_commit_that_was_applied_wins_and_survives() -> None:
     """G102: the reply is lost, the commit repeated, and an older one comes late."""
 
     async def main() -> None:
@@ -280,7 +280,7 @@ def test_the_last_commit_that_was_applied_wins_and_survives() -> None:
 
 
 @running
-async def test_an_unknown_group_has_no_offsets_and_that_is_no_error() -> None:
+async def test_g111_an_unknown_group_has_no_offsets_and_that_is_no_error() -> None:
     """G111, in every form of the request."""
     async with oncelog.Broker() as broker:
         wire = await connect(broker.bootstrap_servers)
@@ -299,7 +299,7 @@ async def test_an_unknown_group_has_no_offsets_and_that_is_no_error() -> None:
 
 
 @running
-async def test_a_position_outside_the_log_is_out_of_range() -> None:
+async def test_g108_a_position_outside_the_log_is_out_of_range() -> None:
     """G108."""
     async with oncelog.Broker() as broker:
         wire = await connect(broker.bootstrap_servers)
@@ -316,7 +316,7 @@ async def test_a_position_outside_the_log_is_out_of_range() -> None:
 
 
 @pytest.mark.parametrize("offset", [1, 500])
-def test_a_consumer_without_a_reset_policy_stops_with_an_error(offset: int) -> None:
+def test_g108_a_consumer_without_a_reset_policy_stops_with_an_error(offset: int) -> None:
     """G108, with a real client."""
 
     async def prepare(bootstrap: str) -> None:
@@ -395,7 +395,7 @@ class Worker:
 
 
 @pytest.mark.slow
-def test_no_partition_ever_has_two_owners() -> None:
+def test_g99_no_partition_ever_has_two_owners() -> None:
     """G99: twelve partitions, cooperative, somebody joins or leaves all the time."""
 
     async def create(bootstrap: str) -> None:

@@ -150,7 +150,7 @@ def test_without_faults_three_batches_are_three_transactions(job: Job) -> None:
         pytest.param(Step.COMMITTED, 0, id="135-next-batch-follows"),
     ],
 )
-def test_i_a_driver_that_dies_at_a_step_is_started_again(
+def test_i127_i129_i131_i133_i135_i138_a_driver_that_dies_at_a_step_is_started_again(
     job: Job, step: Step, batch: int | None
 ) -> None:
     job.die_at(step, batch=batch)
@@ -213,7 +213,7 @@ def test_i130_what_a_dead_driver_left_open_is_aborted_by_its_successor(job: Job)
         pytest.param("stale report", id="146-a-stale-commit-message"),
     ],
 )
-def test_j_a_write_task_that_fails_sends_the_whole_batch_round_again(
+def test_j140_j141_j146_a_write_task_that_fails_sends_the_whole_batch_round_again(
     job: Job, tmp_path: Path, fault: str
 ) -> None:
     summary = job.start(write=failing_once(tmp_path / "flag", fault))
@@ -222,7 +222,7 @@ def test_j_a_write_task_that_fails_sends_the_whole_batch_round_again(
     job.check()
 
 
-def test_j_an_upstream_task_may_fail_and_be_retried_freely(job: Job, tmp_path: Path) -> None:
+def test_an_upstream_task_may_fail_and_be_retried_freely(job: Job, tmp_path: Path) -> None:
     """Nothing has been written then: Spark's own retry is enough, and the batch goes on."""
     flag = str(tmp_path / "flag")
     summary = job.start(transform=lambda rows: rows.mapInArrow(_failing_once(flag), rows.schema))
@@ -262,7 +262,7 @@ def test_k166_the_users_own_error_reaches_the_user_and_nothing_is_visible(job: J
     job.check()
 
 
-def test_a_batch_that_fails_every_time_is_given_up_and_nothing_is_visible(
+def test_j148_a_batch_that_fails_every_time_is_given_up_and_nothing_is_visible(
     job: Job, tmp_path: Path
 ) -> None:
     class Fresh:

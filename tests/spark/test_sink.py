@@ -158,7 +158,7 @@ def test_a_bad_row_fails_the_batch_by_name_and_nothing_is_visible(
     assert values_of(broker.bootstrap_servers, target, isolation="read_uncommitted") == []
 
 
-def test_a_bad_row_goes_to_the_dead_letters_inside_the_transaction(
+def test_k166_a_bad_row_goes_to_the_dead_letters_inside_the_transaction(
     spark: SparkSession, broker: oncelog.Broker, topics: tuple[str, str], tmp_path: Path
 ) -> None:
     source, target = topics
@@ -242,7 +242,7 @@ def test_adopting_a_new_query_is_the_users_to_say(
     assert found == VALUES[:100] + VALUES[150:200]
 
 
-def test_speculation_is_refused_with_what_to_set(
+def test_j143_speculation_is_refused_with_what_to_set(
     spark: SparkSession,
     broker: oncelog.Broker,
     topics: tuple[str, str],

@@ -163,7 +163,7 @@ def test_a_stream_goes_on_where_it_was(stream: Stream, broker: oncelog.Broker) -
     assert stream.run(topic, **given) == []
 
 
-def test_a_stream_stops_when_its_input_is_gone(stream: Stream, broker: oncelog.Broker) -> None:
+def test_k156_a_stream_stops_when_its_input_is_gone(stream: Stream, broker: oncelog.Broker) -> None:
     topic = Topic(broker.bootstrap_servers)
     topic.write("ab")
     assert stream.run(topic, startingOffsets="earliest") == [["a", "b"]]

@@ -296,7 +296,7 @@ def test_a_topic_that_is_gone_is_named(topic: Topic) -> None:
         assert step(bold, start) == ({}, [])
 
 
-def test_retention_before_a_restart_is_named(topic: Topic) -> None:
+def test_k156_retention_before_a_restart_is_named(topic: Topic) -> None:
     with stream(topic) as reader, stream(topic, failOnDataLoss="false") as bold:
         start = reader.initialOffset()
         topic.write("abcdef")
@@ -309,7 +309,7 @@ def test_retention_before_a_restart_is_named(topic: Topic) -> None:
         assert step(bold, start, ReadMaxRows(1))[1] == ["e"]
 
 
-def test_an_open_transaction_is_read_once_it_is_committed(topic: Topic) -> None:
+def test_k159_an_open_transaction_is_read_once_it_is_committed(topic: Topic) -> None:
     with stream(topic) as reader:
         start = reader.initialOffset()
         producer = topic.transact("ab", ends=None)

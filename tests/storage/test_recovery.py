@@ -86,7 +86,7 @@ def real_disk(root: Path, files: Files) -> Iterator[RealDisk]:
 # --- the tail -------------------------------------------------------------------------------
 
 
-def test_a_log_cut_at_any_byte_of_its_last_batch_ends_before_it(tmp_path: Path) -> None:
+def test_e67_a_log_cut_at_any_byte_of_its_last_batch_ends_before_it(tmp_path: Path) -> None:
     """E67, on the real disk: exactly the whole batches remain, and the next one goes on there."""
     files, state = written(ONE_SEGMENT, batches=4, synced=3)
     whole = files[LOG]
@@ -109,7 +109,7 @@ def test_a_log_cut_at_any_byte_of_its_last_batch_ends_before_it(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("zeros", [1, 11, 61, 100, 5000])
-def test_a_run_of_zeros_at_the_end_is_cut_and_kept_aside(zeros: int) -> None:
+def test_e69_a_run_of_zeros_at_the_end_is_cut_and_kept_aside(zeros: int) -> None:
     """E69."""
     files, state = written(ONE_SEGMENT, batches=3, synced=2)
 
@@ -135,7 +135,7 @@ def test_every_bit_flipped_above_the_sync_point_is_noticed() -> None:
             assert after[f"{LOG[:-4]}.{start}.cut"] == flipped[start:]
 
 
-def test_a_batch_whose_earlier_page_is_missing_is_cut_though_its_end_is_sound() -> None:
+def test_e68_a_batch_whose_earlier_page_is_missing_is_cut_though_its_end_is_sound() -> None:
     """E68."""
     files, state = written(ONE_SEGMENT, batches=2, synced=2)
 
@@ -257,7 +257,7 @@ HARMED = [
 
 
 @pytest.mark.parametrize(("suffix", "harm", "clean"), HARMED)
-def test_indexes_snapshots_and_epochs_are_rebuilt_from_the_log(
+def test_a6_d57_indexes_snapshots_and_epochs_are_rebuilt_from_the_log(
     suffix: str, harm: str, clean: bool
 ) -> None:
     """A6, D57, check 24, K6: the state and every lookup by offset and time are as before."""
@@ -296,7 +296,7 @@ def simulated_read(opened: Opened, offset: int) -> int:
     return header.base_offset
 
 
-def test_times_that_do_not_grow_are_found_after_lost_index_entries() -> None:
+def test_d57_times_that_do_not_grow_are_found_after_lost_index_entries() -> None:
     """D57: the largest time is in the middle, and the time index lost its end in the crash."""
     config = small_segments(segment_bytes=1 << 20)
     times = [0, 10, 900, 20, 30, 40, 50]
@@ -438,7 +438,7 @@ async def write_all(opened: Opened, acknowledged: list[int], *, first: int, batc
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_no_crash_during_appends_and_rolls_loses_or_doubles_a_batch(seed: int) -> None:
+def test_d56_d57_e79_no_crash_during_appends_and_rolls_loses_or_doubles_a_batch(seed: int) -> None:
     """D56, E79, K12: for every step, crash right after it, recover, let the producer retry."""
     config = small_segments()
 
@@ -461,7 +461,7 @@ def test_no_crash_during_appends_and_rolls_loses_or_doubles_a_batch(seed: int) -
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_no_crash_during_retention_leaves_a_gap_above_the_log_start(seed: int) -> None:
+def test_d59_no_crash_during_retention_leaves_a_gap_above_the_log_start(seed: int) -> None:
     """D59, K12: the log start only moves forward."""
     config = small_segments(retention_ms=1000)
     files, state = written(small_segments(), batches=12, synced=12)
@@ -486,7 +486,7 @@ def test_no_crash_during_retention_leaves_a_gap_above_the_log_start(seed: int) -
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_crash_during_recovery_changes_nothing(seed: int) -> None:
+def test_c50_d66_a_crash_during_recovery_changes_nothing(seed: int) -> None:
     """P14, D66 in small, C50: recovery after an interrupted recovery gives the same state."""
     config = small_segments()
     files, _ = written(config, batches=12, synced=4)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tools.scenarios import without_ids
+
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "guarantees.md"
 #: A link to a test file: its text is the file, or the name of a test in words.
@@ -17,10 +19,10 @@ CITED = sorted({(path, text) for text, path in CITATION.findall(DOCUMENT.read_te
 
 @cache
 def names_in(path: str) -> frozenset[str]:
-    """The tests of a file, those of classes included."""
+    """The tests of a file, those of classes included, without the scenarios that they are named for."""
     tree = ast.parse((ROOT / path).read_text())
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
-    return frozenset(node.name for node in ast.walk(tree) if isinstance(node, kinds))
+    return frozenset(without_ids(node.name) for node in ast.walk(tree) if isinstance(node, kinds))
 
 
 def test_tests_are_cited() -> None:

@@ -131,7 +131,7 @@ def test_a_committed_batch_of_v1_sent_again_is_refused_before_it_is_compared(wor
     assert ends(world) == (2, 2)
 
 
-def test_a_v2_transaction_begins_at_sequence_zero(world: World) -> None:
+def test_a10_a_v2_transaction_begins_at_sequence_zero(world: World) -> None:
     """Check 16, flaw 10.7."""
     producer = Producer(world, is_v2=True).ready()
 

@@ -163,7 +163,7 @@ def test_old_transactions_are_found_by_their_age(world: World, version: int) -> 
     assert older_than(60_000) == []
 
 
-def test_nobody_asks_a_coordinator_that_is_still_loading(start_world: StartWorld) -> None:
+def test_c48_nobody_asks_a_coordinator_that_is_still_loading(start_world: StartWorld) -> None:
     """Check 113: the broker answers nobody before it has replayed its logs, so 14 is never told."""
     world = start_world({})
     Producer(world).ready().begin({0: [b"a"]})
@@ -264,7 +264,7 @@ def test_transactions_of_both_generations_survive_a_change_of_level(world: World
 # --- what hangs -----------------------------------------------------------------------------
 
 
-def test_a_hanging_transaction_is_found_and_ended(start_world: StartWorld) -> None:
+def test_h123_a_hanging_transaction_is_found_and_ended(start_world: StartWorld) -> None:
     """Check 116, scenario H123: by the steps of section 9.4, with one request at the end."""
     world = start_world({"transaction.partition.verification.enable": "false"})
     hanging = Producer(world, "hanging").ready()

@@ -30,14 +30,16 @@ def fenced(version: int) -> ErrorCode:
 
 @pytest.mark.parametrize("version", V1_VERSIONS)
 @pytest.mark.parametrize("committed", [True, False])
-def test_v1_cannot_end_what_it_has_not_begun(world: World, version: int, committed: bool) -> None:
+def test_o221_v1_cannot_end_what_it_has_not_begun(
+    world: World, version: int, committed: bool
+) -> None:
     """Check 62."""
     assert v1(world).end(committed, version).error_code == WRONG
 
 
 @pytest.mark.parametrize("version", V1_VERSIONS)
 @pytest.mark.parametrize("committed", [True, False])
-def test_v1_may_repeat_its_decision_and_not_change_it(
+def test_o221_v1_may_repeat_its_decision_and_not_change_it(
     world: World, version: int, committed: bool
 ) -> None:
     """Checks 63 and 64, and the same for an abort."""
@@ -67,7 +69,7 @@ def test_v1_is_sent_away_while_markers_are_under_way(impatient: World, committed
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_a_stranger_ends_nothing(world: World, version: int) -> None:
+def test_o221_a_stranger_ends_nothing(world: World, version: int) -> None:
     """Check 72."""
     producer = v1(world).begin({0: [b"a"]})
     unknown = Producer(world, "unknown")
@@ -82,7 +84,7 @@ def test_a_stranger_ends_nothing(world: World, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", V1_VERSIONS)
-def test_v1_with_another_epoch_is_fenced(world: World, version: int) -> None:
+def test_o221_v1_with_another_epoch_is_fenced(world: World, version: int) -> None:
     """Check 51 for EndTxn: older or newer."""
     producer = v1(world)
     assert producer.init(supplied=producer.identity).error_code == OK
@@ -95,7 +97,7 @@ def test_v1_with_another_epoch_is_fenced(world: World, version: int) -> None:
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_an_end_of_nothing_that_was_added_is_an_end(world: World, committed: bool) -> None:
+def test_h118_an_end_of_nothing_that_was_added_is_an_end(world: World, committed: bool) -> None:
     """Appendix B 15, scenario H118: no partition at all, or one that nothing was written to."""
     producer = v1(world)
     assert producer.add_all({}) == {}
@@ -147,7 +149,7 @@ def test_v2_may_abort_what_it_has_not_begun(world: World) -> None:
 
 @pytest.mark.parametrize("stale", [True, False])
 @pytest.mark.parametrize("committed", [True, False])
-def test_v2_cannot_end_the_next_transaction_with_the_last_epoch(
+def test_b22_v2_cannot_end_the_next_transaction_with_the_last_epoch(
     world: World, stale: bool, committed: bool
 ) -> None:
     """Check 69, flaws 10.2 and 10.3, scenario B22: a copy of EndTxn arrives in the next one."""
@@ -230,7 +232,7 @@ def test_a_client_that_moves_from_v1_to_v2_begins_anew(world: World) -> None:
 @pytest.mark.parametrize("is_v2", [False, True])
 @pytest.mark.parametrize("committed", [True, False])
 @pytest.mark.parametrize("acks", [-1, 1])
-def test_what_was_decided_outlives_a_power_cut(
+def test_b23_c39_what_was_decided_outlives_a_power_cut(
     world: World, is_v2: bool, committed: bool, acks: int
 ) -> None:
     """Check 73: the power goes right after the answer; scenario B23 on one node."""
@@ -253,7 +255,7 @@ def test_what_was_decided_outlives_a_power_cut(
 
 
 @pytest.mark.parametrize("is_v2", [False, True])
-def test_what_was_not_decided_ends_with_the_timeout_after_a_power_cut(
+def test_c37_what_was_not_decided_ends_with_the_timeout_after_a_power_cut(
     world: World, is_v2: bool
 ) -> None:
     """Check 73, the other half: nothing decided, nothing visible, nothing left open."""
@@ -273,7 +275,7 @@ def test_what_was_not_decided_ends_with_the_timeout_after_a_power_cut(
 @pytest.mark.parametrize("version", V1_VERSIONS)
 @pytest.mark.parametrize("stray", [True, False])
 @pytest.mark.parametrize("committed", [True, False])
-def test_a_stray_end_of_v1_decides_nothing(
+def test_b22_a_stray_end_of_v1_decides_nothing(
     world: World, version: int, stray: bool, committed: bool
 ) -> None:
     """Check 74, flaws 10.2 and 10.3 (KAFKA-17754), scenario B22."""
@@ -312,7 +314,9 @@ def test_a_stray_end_that_arrives_between_two_writes_tears_nothing(world: World)
 
 
 @pytest.mark.parametrize("version", [9, 11])
-def test_a_stray_batch_of_v1_does_not_join_the_next_transaction(world: World, version: int) -> None:
+def test_b21_a_stray_batch_of_v1_does_not_join_the_next_transaction(
+    world: World, version: int
+) -> None:
     """Flaw 10.4, scenario B21: it would be committed, and the real one taken for a repeat."""
     old, new = world.connect(), world.connect()
     producer = Producer(old).ready().begin({0: [b"a"]})

@@ -68,7 +68,7 @@ def test_without_a_transactional_id_every_answer_is_a_new_producer(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_an_empty_transactional_id_is_refused(world: World, version: int) -> None:
+def test_o220_an_empty_transactional_id_is_refused(world: World, version: int) -> None:
     """Check 29."""
     reply = Producer(world, "").init(version)
 
@@ -85,7 +85,7 @@ def test_half_an_identity_is_refused(world: World, version: int, supplied: tuple
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("timeout_ms", [0, -1, 900_001, 2147483647])
-def test_a_timeout_out_of_bounds_creates_nothing(
+def test_o220_a_timeout_out_of_bounds_creates_nothing(
     world: World, version: int, timeout_ms: int
 ) -> None:
     """Check 31."""
@@ -120,7 +120,7 @@ def test_an_end_that_comes_after_the_recovery_is_fenced(world: World, is_v2: boo
 
 
 @pytest.mark.parametrize("version", [3, 4, 5])
-def test_a_bump_that_is_asked_for_twice_happens_once(world: World, version: int) -> None:
+def test_b27_a_bump_that_is_asked_for_twice_happens_once(world: World, version: int) -> None:
     """Checks 32-34, scenario B27; across a crash too, where Kafka fences."""
     producer = Producer(world).ready()
     old = producer.identity
@@ -136,7 +136,7 @@ def test_a_bump_that_is_asked_for_twice_happens_once(world: World, version: int)
     assert (foreign.error_code, newer.error_code) == (fenced, fenced)
 
 
-def test_at_the_last_epoch_a_new_producer_id_takes_over(world: World) -> None:
+def test_a11_at_the_last_epoch_a_new_producer_id_takes_over(world: World) -> None:
     """Checks 38 and 39, flaw 10.21: retries get the answer that was lost."""
     producer = Producer(world).ready()
     put_epoch(world, producer, LAST_EPOCH - 1)
@@ -196,7 +196,7 @@ def test_a_patient_broker_answers_a_new_instance_at_once(world: World) -> None:
 
 
 @pytest.mark.parametrize("is_v2", [False, True])
-def test_whoever_is_replaced_is_refused_everywhere(world: World, is_v2: bool) -> None:
+def test_b18_whoever_is_replaced_is_refused_everywhere(world: World, is_v2: bool) -> None:
     """Check 36, scenario B18: three partitions, none of them visible."""
     old = Producer(world, is_v2=is_v2).ready().begin({n: [b"x"] for n in range(3)})
     new = Producer(world, is_v2=is_v2).ready()
@@ -213,7 +213,7 @@ def test_whoever_is_replaced_is_refused_everywhere(world: World, is_v2: bool) ->
     assert read(world) == [b"z"]
 
 
-def test_while_a_commit_is_carried_out_nobody_replaces_its_producer(impatient: World) -> None:
+def test_b28_while_a_commit_is_carried_out_nobody_replaces_its_producer(impatient: World) -> None:
     """Check 37, scenario B28: the commit stands."""
     old = Producer(impatient).ready().begin({0: [b"a"]})
     impatient.disk.full.add(f"{TOPIC}-0")
@@ -263,7 +263,7 @@ def test_a_zombie_does_not_abort_its_successor(world: World) -> None:
     assert read(world) == [b"a"]
 
 
-def test_a_hundred_instances_in_a_row_leave_nothing_open(world: World) -> None:
+def test_b32_a_hundred_instances_in_a_row_leave_nothing_open(world: World) -> None:
     """Scenario B32."""
     epochs = []
     for number in range(100):

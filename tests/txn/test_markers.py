@@ -88,7 +88,9 @@ def test_a_v2_marker_of_the_same_epoch_is_a_repeat_or_a_mistake(world: World) ->
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_an_administrator_ends_a_transaction_at_its_own_epoch(world: World, version: int) -> None:
+def test_h123_an_administrator_ends_a_transaction_at_its_own_epoch(
+    world: World, version: int
+) -> None:
     """Check 88, scenario H123."""
     producer = Producer(world).ready().begin({0: [b"a"]})
     plain = Producer(world, "other").ready().begin({0: [b"b"]})
@@ -251,7 +253,7 @@ def test_a_topic_deleted_while_its_marker_is_synced_is_done(world: World, is_v2:
 
 @pytest.mark.parametrize("is_v2", [False, True])
 @pytest.mark.parametrize("committed", [True, False])
-def test_markers_wait_until_there_is_room_for_them(
+def test_e72_markers_wait_until_there_is_room_for_them(
     impatient: World, is_v2: bool, committed: bool
 ) -> None:
     """Check 109, scenario E72: only what still lacks its marker is listed; then all is done."""
@@ -277,7 +279,9 @@ def test_markers_wait_until_there_is_room_for_them(
 
 @pytest.mark.parametrize("is_v2", [False, True])
 @pytest.mark.parametrize("committed", [True, False])
-def test_a_coordinator_carries_on_after_a_crash(world: World, is_v2: bool, committed: bool) -> None:
+def test_c41_a_coordinator_carries_on_after_a_crash(
+    world: World, is_v2: bool, committed: bool
+) -> None:
     """Check 76 on one node, flaw 10.6, scenario C41: one marker written, the other not."""
     producer = Producer(world, is_v2=is_v2).ready().begin({0: [b"a"], 1: [b"a"]})
     world.disk.full.add(f"{TOPIC}-1")

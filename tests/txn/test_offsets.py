@@ -73,7 +73,7 @@ def test_offsets_that_come_after_the_end_are_refused(world: World, is_v2: bool) 
 
 
 @pytest.mark.parametrize("is_v2", [False, True])
-def test_pending_offsets_are_unstable_until_they_are_decided(world: World, is_v2: bool) -> None:
+def test_g98_pending_offsets_are_unstable_until_they_are_decided(world: World, is_v2: bool) -> None:
     """Check 103, scenario G98: 88 for that partition alone, and the old offset without the flag."""
     find_coordinator(world, GROUP, key_type=0)
     assert commit_plainly(world, 3) == OK
@@ -92,7 +92,7 @@ def test_pending_offsets_are_unstable_until_they_are_decided(world: World, is_v2
 @pytest.mark.parametrize("is_v2", [False, True])
 @pytest.mark.parametrize("commits", [True, False])
 @pytest.mark.parametrize("crashes", [True, False])
-def test_offsets_share_the_fate_of_their_transaction(
+def test_g105_offsets_share_the_fate_of_their_transaction(
     world: World, is_v2: bool, commits: bool, crashes: bool
 ) -> None:
     """Check 104, flaw 10.22 a, scenario G105: when it is complete they are decided."""
@@ -127,7 +127,7 @@ def test_a_marker_is_answered_when_its_offsets_are_decided(world: World) -> None
     assert committed(world, require_stable=True) == [Committed(OK, 7)]
 
 
-def test_a_later_plain_commit_is_not_overwritten(world: World) -> None:
+def test_g103_a_later_plain_commit_is_not_overwritten(world: World) -> None:
     """Check 105, flaw 10.22 c (KAFKA-5247); the same after a replay, scenario G103."""
     producer = with_offsets(world, 100)
     assert commit_plainly(world, 200) == OK
@@ -152,7 +152,7 @@ def test_a_timeout_drops_what_was_pending(world: World) -> None:
 
 @pytest.mark.parametrize("is_v2", [False, True])
 @pytest.mark.parametrize("commits", [True, False])
-def test_a_transaction_of_offsets_alone_is_a_transaction(
+def test_h118_a_transaction_of_offsets_alone_is_a_transaction(
     world: World, is_v2: bool, commits: bool
 ) -> None:
     """Scenario H118: also where offsets were added and none was sent."""
@@ -189,7 +189,7 @@ def test_a_deleted_group_does_not_come_back_with_its_pending_offsets(
     assert committed(world, require_stable=True) == [NOTHING]
 
 
-def test_a_group_with_pending_offsets_does_not_expire(start_world: StartWorld) -> None:
+def test_g104_a_group_with_pending_offsets_does_not_expire(start_world: StartWorld) -> None:
     """Check 106, scenario G104 (KAFKA-19163): neither the old value nor the pending one goes."""
     world = start_world(
         {"offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "1000"}
@@ -209,7 +209,7 @@ def test_a_group_with_pending_offsets_does_not_expire(start_world: StartWorld) -
 
 
 @pytest.mark.parametrize("is_v2", [False, True])
-def test_a_member_that_was_replaced_moves_no_offset(world: World, is_v2: bool) -> None:
+def test_b25_g97_a_member_that_was_replaced_moves_no_offset(world: World, is_v2: bool) -> None:
     """Checks 58 and 59, scenarios B25 and G97: the generation is that of the member's poll."""
     member, generation = join_alone(world)
     producer = Producer(world, is_v2=is_v2).ready()
@@ -239,7 +239,7 @@ def test_a_member_that_was_replaced_moves_no_offset(world: World, is_v2: bool) -
     assert committed(world, require_stable=True) == [NOTHING]
 
 
-def test_a_new_owner_waits_for_the_last_transaction_of_the_old_one(impatient: World) -> None:
+def test_g98_a_new_owner_waits_for_the_last_transaction_of_the_old_one(impatient: World) -> None:
     """Scenario G98: while the coordinator is slow the new owner gets no offset to start from."""
     world = impatient
     producer = with_offsets(world, 7)

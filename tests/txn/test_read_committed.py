@@ -134,7 +134,7 @@ def test_every_fetch_inside_an_aborted_transaction_names_it(world: World) -> Non
 
 
 @pytest.mark.parametrize("max_bytes", [1, 100, 170, 1000, 1 << 20])
-def test_fetches_of_any_size_make_progress_through_what_was_aborted(
+def test_h116_fetches_of_any_size_make_progress_through_what_was_aborted(
     world: World, max_bytes: int
 ) -> None:
     """Scenario H116: a hundred batches, every offset as a start."""
@@ -152,7 +152,7 @@ def test_fetches_of_any_size_make_progress_through_what_was_aborted(
 
 
 @pytest.mark.parametrize("is_v2", [False, True])
-def test_an_abort_hides_nothing_of_the_next_transaction(world: World, is_v2: bool) -> None:
+def test_h115_an_abort_hides_nothing_of_the_next_transaction(world: World, is_v2: bool) -> None:
     """Scenario H115: a fetch spans both, and begins anywhere."""
     producer = Producer(world, is_v2=is_v2).ready()
     producer.begin({0: [b"gone"]}).abort()
@@ -165,7 +165,9 @@ def test_an_abort_hides_nothing_of_the_next_transaction(world: World, is_v2: boo
 
 @pytest.mark.parametrize("is_v2", [False, True])
 @pytest.mark.parametrize("crashes", [False, True])
-def test_interleaved_transactions_are_told_apart(world: World, is_v2: bool, crashes: bool) -> None:
+def test_h112_interleaved_transactions_are_told_apart(
+    world: World, is_v2: bool, crashes: bool
+) -> None:
     """Check 98, scenario H112: record by record, one aborts and one commits."""
     one, other = rivals(world, "one", "other", is_v2=is_v2)
     for number in range(10):
@@ -182,7 +184,7 @@ def test_interleaved_transactions_are_told_apart(world: World, is_v2: bool, cras
     assert all(read(world, max_bytes=size) == kept for size in (1, 200))
 
 
-def test_a_transaction_that_stays_open_holds_back_a_thousand_others(world: World) -> None:
+def test_h113_a_transaction_that_stays_open_holds_back_a_thousand_others(world: World) -> None:
     """Scenario H113: nothing above its first offset before it ends, all of it afterwards."""
     first, other = rivals(world, "first", "other", is_v2=True)
     assert first.send(0, b"first").error_code == OK
@@ -198,7 +200,7 @@ def test_a_transaction_that_stays_open_holds_back_a_thousand_others(world: World
     assert read(world) == [b"%d" % number for number in range(1000)]
 
 
-def test_a_partition_of_aborted_records_alone_is_read_to_its_end(world: World) -> None:
+def test_h117_a_partition_of_aborted_records_alone_is_read_to_its_end(world: World) -> None:
     """Scenario H117."""
     producer = Producer(world, is_v2=True).ready()
     for _ in range(5):
@@ -212,7 +214,7 @@ def test_a_partition_of_aborted_records_alone_is_read_to_its_end(world: World) -
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_a_transaction_over_many_partitions_is_seen_everywhere_or_nowhere(
+def test_h114_a_transaction_over_many_partitions_is_seen_everywhere_or_nowhere(
     world: World, committed: bool
 ) -> None:
     """Scenario H114 on one node: the power goes when some of the markers are written."""
@@ -232,7 +234,7 @@ def test_a_transaction_over_many_partitions_is_seen_everywhere_or_nowhere(
     assert all(half[index] == [] for index in range(0, 50, 2))
 
 
-def test_control_records_reach_no_application_at_either_level(world: World) -> None:
+def test_h121_control_records_reach_no_application_at_either_level(world: World) -> None:
     """Scenario H121."""
     one, other = rivals(world, "one", "other")
     one.begin({0: [b"a"]}).abort()
@@ -244,7 +246,7 @@ def test_control_records_reach_no_application_at_either_level(world: World) -> N
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_every_codec_is_read_record_by_record(world: World, codec: Codec) -> None:
+def test_h125_every_codec_is_read_record_by_record(world: World, codec: Codec) -> None:
     """Scenario H125 in small: half of it aborted, one batch for each fetch."""
     rng = Random(codec)
     producers = rivals(world, "one", "two", "three", is_v2=True)
@@ -391,7 +393,7 @@ def test_a_lookup_by_time_stops_at_the_stable_end(world: World) -> None:
     assert look_up(start + 5_000, READ_COMMITTED)[0] == 2
 
 
-def test_the_ends_never_go_back(world: World) -> None:
+def test_h122_the_ends_never_go_back(world: World) -> None:
     """Scenario H122: at every step, with crashes, LSO <= HW and neither goes back."""
     rng = Random(7)
     producers = rivals(world, "a", "b", "c", is_v2=True)
@@ -451,7 +453,7 @@ def test_deleting_all_of_an_open_transaction_leaves_it_open(world: World) -> Non
     assert read(world, offset=1) == [b"b"]
 
 
-def test_retention_stops_at_an_open_transaction(world: World) -> None:
+def test_h120_retention_stops_at_an_open_transaction(world: World) -> None:
     """Scenario H120: its records and the knowledge of it stay until it is decided."""
     configs = {"segment.ms": "1000", "retention.ms": "60000"}
     world.create("short", configs=configs)

@@ -105,7 +105,7 @@ def test_v2_that_commits_too_late_is_told_that_it_cannot(world: World) -> None:
 
 @pytest.mark.parametrize(("version", "code"), [(0, 47), (1, 47), (2, 90), (4, 90)])
 @pytest.mark.parametrize("committed", [True, False])
-def test_v1_is_fenced_after_its_transaction_timed_out(
+def test_b19_v1_is_fenced_after_its_transaction_timed_out(
     world: World, version: int, code: int, committed: bool
 ) -> None:
     """Check 80, scenario B19: paused past its timeout, it resumes, produces and commits."""
@@ -132,7 +132,7 @@ def test_a_producer_recovers_its_identity_after_a_timeout(world: World, is_v2: b
     assert read(world) == [b"b"]
 
 
-def test_a_batch_that_was_held_past_the_timeout_opens_nothing(world: World) -> None:
+def test_b20_a_batch_that_was_held_past_the_timeout_opens_nothing(world: World) -> None:
     """Scenario B20: V1, to a partition that was added and never written to."""
     producer = Producer(world, timeout_ms=10_000).ready()
     assert producer.add(0) == OK
@@ -145,7 +145,7 @@ def test_a_batch_that_was_held_past_the_timeout_opens_nothing(world: World) -> N
     assert ends(world) == (1, 1)
 
 
-def test_an_addition_that_was_held_past_the_timeout_is_refused(world: World) -> None:
+def test_b24_an_addition_that_was_held_past_the_timeout_is_refused(world: World) -> None:
     """Scenario B24."""
     producer = an_open_one(world)
     world.pass_ms(11_000)
@@ -155,7 +155,7 @@ def test_an_addition_that_was_held_past_the_timeout_is_refused(world: World) -> 
 
 
 @pytest.mark.parametrize("is_v2", [False, True])
-def test_a_producer_that_pauses_for_less_than_its_timeout_commits(
+def test_m186_a_producer_that_pauses_for_less_than_its_timeout_commits(
     world: World, is_v2: bool
 ) -> None:
     """Scenario M186."""
@@ -242,7 +242,7 @@ def test_a_forgotten_id_stays_forgotten_after_a_crash(start_world: StartWorld) -
     assert describe(world, "x").error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
 
-def test_no_identity_expires_under_an_open_transaction(start_world: StartWorld) -> None:
+def test_f93_no_identity_expires_under_an_open_transaction(start_world: StartWorld) -> None:
     """Scenario F93, check 23: a wall clock that jumps over both expiries ends nothing."""
     world = start_world(
         {"transactional.id.expiration.ms": "10000000", "producer.id.expiration.ms": "1000000"}
@@ -257,7 +257,7 @@ def test_no_identity_expires_under_an_open_transaction(start_world: StartWorld) 
     assert read(world) == [b"a", b"b"]
 
 
-def test_an_idle_producer_of_a_partition_is_forgotten_and_may_come_back(
+def test_a10_an_idle_producer_of_a_partition_is_forgotten_and_may_come_back(
     start_world: StartWorld,
 ) -> None:
     """Check 23."""

@@ -172,7 +172,7 @@ def test_an_older_plain_commit_gives_way_to_the_transaction() -> None:
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_a_crash_between_the_offsets_and_their_marker_loses_neither(committed: bool) -> None:
+def test_c42_a_crash_between_the_offsets_and_their_marker_loses_neither(committed: bool) -> None:
     """42: until the marker comes, nobody is shown the old offset as the decided one."""
     coordinator = Coordinator()
     coordinator.commit(3)

@@ -206,7 +206,7 @@ def test_a_repeat_at_the_edge_of_exhaustion_is_recognised() -> None:
 
 @pytest.mark.parametrize("supplied", [None, identity(7, E), identity(7, 1), identity(99, 5)])
 @pytest.mark.parametrize("state", sorted(PREPARED, key=str), ids=lambda state: state.name)
-def test_while_markers_are_under_way_everybody_waits(
+def test_b28_while_markers_are_under_way_everybody_waits(
     state: TxnState, supplied: Identity | None
 ) -> None:
     """Check 37; scenario 28: the commit stands. The pending check comes before the producer id."""
@@ -417,7 +417,7 @@ def test_a_hundred_starts_in_a_row_leave_nothing_open() -> None:
     assert coordinator.shard.next_deadline_ms() is None
 
 
-def test_two_epoch_raises_past_the_last_one() -> None:
+def test_a11_two_epoch_raises_past_the_last_one() -> None:
     """Scenario 11: a new producer id, and the old identity is fenced."""
     coordinator = Coordinator(a_txn(state=S.EMPTY, epoch=32765))
 

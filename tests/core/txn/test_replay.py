@@ -210,7 +210,7 @@ def test_a_crash_after_every_append_changes_no_outcome(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [V1, V2])
-def test_a_log_that_ends_anywhere_leads_to_one_outcome(version: int) -> None:
+def test_c38_a_log_that_ends_anywhere_leads_to_one_outcome(version: int) -> None:
     """Scenario 38: what was not synced is gone, and the rest is decided or is not."""
     whole = Coordinator()
     for step in a_life(version):
@@ -231,7 +231,7 @@ def test_a_log_that_ends_anywhere_leads_to_one_outcome(version: int) -> None:
         assert outcomes(coordinator.written()[: size - 1]) == outcomes(whole.written()[: size - 1])
 
 
-def test_a_repeat_that_spans_the_crash_is_answered_with_what_was_decided() -> None:
+def test_b23_a_repeat_that_spans_the_crash_is_answered_with_what_was_decided() -> None:
     """Scenario 23."""
     coordinator = Coordinator(a_txn(epoch=E, client_version=V2))
     first = coordinator.identified(commit(WHO, version=V2))
