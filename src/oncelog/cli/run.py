@@ -14,8 +14,8 @@ from oncelog.cli.with_spark import spark_installed
 from oncelog.client.errors import ClientError
 
 if TYPE_CHECKING:
+    from oncelog.observe.terminal import Terminal
     from oncelog.spark.pipeline import Summary
-    from oncelog.spark.terminal import Terminal
 
 SUMMARY: Final = """\
 Run the pipeline in a Python file on Apache Spark, until it is done or told to stop. SIGTERM and Ctrl-C
@@ -63,9 +63,9 @@ def run(args: argparse.Namespace) -> int:
     """Run it, and print what it did."""
     _check_file(args.file)
     with spark_installed():
+        from oncelog.observe.terminal import Terminal
         from oncelog.spark.errors import PipelineError
         from oncelog.spark.own_error import own_sentence, own_traceback
-        from oncelog.spark.terminal import Terminal
     terminal = Terminal(sys.stderr)
     _log_to(terminal, is_verbose=args.verbose)
     log = None if args.verbose else _log_file()

@@ -22,8 +22,8 @@ from oncelog.demo.feeder import Fed, feed
 from oncelog.demo.job import topic_of
 from oncelog.demo.orders import INPUT, PARTITIONS, Order, Output, make_orders
 from oncelog.demo.reader import Records, look_on, read_all
+from oncelog.observe.terminal import Terminal
 from oncelog.spark.delivery import Delivery
-from oncelog.spark.terminal import Terminal
 from oncelog.testing.broker import Broker
 
 #: Into how many batches the orders are cut at least, so that there are some left for each kill.

@@ -5,9 +5,9 @@ import time
 from types import TracebackType
 from typing import Final
 
+from oncelog.observe.terminal import Terminal
 from oncelog.spark.pipeline import Summary
 from oncelog.spark.steps import Event, Step
-from oncelog.spark.terminal import Terminal
 
 _TICK_S: Final = 0.2
 _SPINNER: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
