@@ -1,6 +1,6 @@
 """Integers by integer key, where most keys come in runs: offsets, and values from a counter.
 
-A dict spends about a hundred bytes on each pair. Here 64 neighbouring keys share one small array,
+A dict spends about a hundred bytes on each pair. Here 256 neighbouring keys share one small array,
 so ten million dense keys take some fifty megabytes, and walking them in order needs no sort but
 that of the pages. Scattered keys work too, only not as cheaply.
 """
@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Iterator
 from typing import Final
 
-PAGE_BITS: Final = 6
+PAGE_BITS: Final = 8
 PAGE_SIZE: Final = 1 << PAGE_BITS
 PAGE_MASK: Final = PAGE_SIZE - 1
 
@@ -50,3 +50,11 @@ class PagedInts:
             for key in range(max(start, after + 1), min(start + PAGE_SIZE, before)):
                 if page[key & PAGE_MASK]:
                     yield key
+
+    def items(self) -> Iterator[tuple[int, int]]:
+        """The keys present, in order, and their items."""
+        for number in sorted(self._pages):
+            start = number << PAGE_BITS
+            for index, item in enumerate(self._pages[number]):
+                if item:
+                    yield start + index, item

@@ -1,6 +1,6 @@
 """What follows from a history: who wrote each value, where it stands, and whether it is proven.
 
-One pass over the events fills columns of integers, about fifty bytes for each value; there are no
+One pass over the events fills columns of integers, about forty bytes for each value; there are no
 objects per record. A *row* is the number of a value in the order in which values were first
 mentioned, which is the order in which they were asked for. `finish` then adds to the position map
 what acknowledgements say, for by then it is known which operations are proven.
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from oncelog.check.columns import PagedInts
-from oncelog.check.history import End, Event, Group, Kind, Op, Read, Record, Run, Unreadable, Write
+from oncelog.check.history import End, Event, Group, Kind, Op, Read, Run, Unreadable, Write
 
 NONE: Final = -1
 
@@ -19,6 +19,8 @@ NONE: Final = -1
 READ: Final = 1
 READ_IN_FINAL: Final = 2
 READ_BEFORE_ASKED: Final = 4
+ACKED: Final = 8  # an acknowledgement named its offset
+PLACED: Final = 16  # a read found it in the partition that it was sent to
 
 # States of an operation.
 OPEN: Final = 0  # no completion: as good as unknown
@@ -30,6 +32,7 @@ UNKNOWN: Final = 3
 IS_TXN: Final = 1
 IS_IDEMPOTENT: Final = 2
 IS_SEEN: Final = 4  # one of its values was read
+WANTS_COMMIT: Final = 8
 
 
 def line_of(event: int) -> int:
@@ -100,7 +103,6 @@ class Operations:
         self.state = array("b")
         self.flags = array("b")
         self.tc = array("q")  # NONE if the end was never asked for
-        self.wants_commit = array("b")
 
     def __len__(self) -> int:
         return len(self.process)
@@ -113,7 +115,6 @@ class Operations:
         self.state.append(OPEN)
         self.flags.append(flags)
         self.tc.append(NONE)
-        self.wants_commit.append(0)
         return len(self.process) - 1
 
 
@@ -127,13 +128,19 @@ class Facts:
         self.value = array("q")
         self.op = array("i")  # the operation that asked for it, NONE if none has
         self.part = array("i")  # where it was asked to go
-        self.acked = array("q")  # the offset that its acknowledgement named, or NONE
-        self.place = array("q")  # the first offset in `part` at which it was read, or NONE
         self.first_read = array("i")  # event number, or NONE
-        self.first_read_at = array("q")  # the time of that event
         self.flags = bytearray()
+        #: Where it was first read in `part`; until then what its acknowledgement says; or NONE.
+        self._offset = array("q")
+        #: What acknowledgements said, where reads say otherwise; in a sound run there is none.
+        self._other_acks: dict[int, int] = {}
         #: Every other place at which a value was read; in a sound run there is none.
         self.strays: dict[int, list[Sighting]] = {}
+        #: When values were read whose transaction had not asked to commit, as far as is known.
+        self.read_early: dict[int, int] = {}
+        #: Which transaction read which value: rows of both columns belong together.
+        self.reader = array("i")
+        self.read_row = array("i")
         #: Values that a transaction read and had written itself.
         self.own_reads: list[tuple[int, Sighting]] = []
         self.consumed: dict[tuple[str, str], Consumed] = {}  # by group and partition
@@ -145,19 +152,23 @@ class Facts:
         self._open: dict[int, int] = {}  # call -> operation
         for name in run.parts:
             self.partition(name)
+        for pipe in run.pipes:
+            for name in pipe.source + pipe.target:
+                self.partition(name)
 
     # --- while events arrive ------------------------------------------------------------------
 
     def add(self, event: Event) -> None:
         """Take in the next event."""
         self.events += 1
-        if event.op is Op.SEND or event.op is Op.TXN:
+        op = event.op
+        if op is Op.SEND or op is Op.TXN:
             self._add_operation(event)
         elif event.kind is not Kind.CALL:
             for step in event.steps:
-                if isinstance(step, Read):
+                if type(step) is Read:
                     self._add_reads(event, step)
-            if event.op is Op.FINAL:
+            if op is Op.FINAL:
                 self._add_final(event)
         if event.details.starts is not None:
             for name, log_start in event.details.starts.items():
@@ -179,26 +190,28 @@ class Facts:
 
     def _add_operation(self, event: Event) -> None:
         ops = self.ops
-        if event.kind is Kind.CALL:
+        is_call = event.kind is Kind.CALL
+        if is_call:
             op = self._open[event.n] = ops.add(event.process, event.n, self._op_flags(event))
         elif event.ref is None:
             op = ops.add(event.process, NONE, self._op_flags(event))
         else:
             op = self._open.pop(event.ref)
-        if event.kind is not Kind.CALL:
+        if not is_call:
             ops.completed[op] = event.n
             ops.state[op] = _STATE[event.kind]
             if event.tc is not None:
                 ops.tc[op] = event.tc
-            ops.wants_commit[op] = event.end is End.COMMIT
+            if event.end is End.COMMIT:
+                ops.flags[op] |= WANTS_COMMIT
             if event.group is not None:
                 self._add_consumed(op, event.group)
         for step in event.steps:
-            if isinstance(step, Write):
+            if type(step) is Write:
                 self._add_write(event, op, step)
-            else:
+            elif type(step) is Read and not is_call:
                 self._add_reads(event, step)
-                self._add_own_reads(event, op, step)
+                self._add_reader(event, op, step)
 
     def _op_flags(self, event: Event) -> int:
         if event.op is Op.TXN:
@@ -225,7 +238,10 @@ class Facts:
                 line=line_of(event.n),
             )
         if write.offset is not None:
-            self.acked[row] = write.offset
+            self._acknowledge(row, write.offset)
+        if row in self.read_early and event.kind is not Kind.CALL:
+            if event.tc is None or self.read_early[row] >= event.tc:
+                del self.read_early[row]
 
     def _new_row(self, value: int) -> int:
         row = len(self.value)
@@ -233,10 +249,8 @@ class Facts:
         self.value.append(value)
         self.op.append(NONE)
         self.part.append(NONE)
-        self.acked.append(NONE)
-        self.place.append(NONE)
+        self._offset.append(NONE)
         self.first_read.append(NONE)
-        self.first_read_at.append(NONE)
         self.flags.append(0)
         return row
 
@@ -252,44 +266,70 @@ class Facts:
         seen = self.strays.pop(row)
         at_home = [sighting for sighting in seen if sighting.place.part == partition.name]
         if at_home:
-            self.place[row] = at_home[0].place.offset
+            self._place(row, at_home[0].place.offset)
             seen.remove(at_home[0])
         if seen:
             self.strays[row] = seen
 
+    def _acknowledge(self, row: int, offset: int) -> None:
+        if not self.flags[row] & PLACED:
+            self._offset[row] = offset
+        elif self._offset[row] != offset:
+            self._other_acks[row] = offset
+        self.flags[row] |= ACKED
+
+    def _place(self, row: int, offset: int) -> None:
+        if self.flags[row] & ACKED and self._offset[row] != offset:
+            self._other_acks[row] = self._offset[row]
+        self._offset[row] = offset
+        self.flags[row] |= PLACED
+
     def _add_reads(self, event: Event, read: Read) -> None:
         flags = READ | READ_IN_FINAL if event.op is Op.FINAL else READ
+        row_of, known, homes, offsets = self._rows.get, self.flags, self.part, self._offset
         for name, records in read.records.items():
             partition = self.partition(name)
-            for record in records:
-                self._add_read(event, partition, record, flags)
+            for offset, value in records:
+                if value is None:
+                    self.damaged.append(Sighting(Place(name, offset), event.n))
+                    continue
+                row = row_of(value) - 1
+                if row == NONE:
+                    row = self._new_row(value)
+                if not known[row] & READ:
+                    self._see(row, event)
+                known[row] |= flags
+                if homes[row] != partition.index:
+                    self._stray(row, partition, offset, event.n)
+                elif not known[row] & PLACED:
+                    self._place(row, offset)
+                elif offsets[row] == offset:
+                    continue  # as most are: read again where it was read before
+                else:
+                    self._stray(row, partition, offset, event.n)
+                partition.put(offset, row)
 
-    def _add_read(self, event: Event, partition: Partition, record: Record, flags: int) -> None:
-        offset, value = record
-        if value is None:
-            self.damaged.append(Sighting(Place(partition.name, offset), event.n))
-            return
-        row = self._rows.get(value) - 1
-        if row == NONE:
-            row = self._new_row(value)
-        if not self.flags[row] & READ:
-            self.first_read[row] = event.n
-            self.first_read_at[row] = event.t
-        self.flags[row] |= flags
-        if self.part[row] != partition.index:
-            self._stray(row, partition, offset, event.n)
-        elif self.place[row] == NONE:
-            self.place[row] = offset
-        elif self.place[row] != offset:
-            self._stray(row, partition, offset, event.n)
-        partition.put(offset, row)
+    def _see(self, row: int, event: Event) -> None:
+        """A value is read for the first time."""
+        self.first_read[row] = event.n
+        op = self.op[row]
+        if op == NONE:
+            self.read_early[row] = event.t  # unless its writer's lines turn up later
+        elif self.ops.flags[op] & IS_TXN:
+            if self.ops.state[op] == OPEN or event.t < self.ops.tc[op]:
+                self.read_early[row] = event.t
 
-    def _add_own_reads(self, event: Event, op: int, read: Read) -> None:
+    def _add_reader(self, event: Event, op: int, read: Read) -> None:
         for name, records in read.records.items():
             for offset, value in records:
                 row = NONE if value is None else self._rows.get(value) - 1
-                if row != NONE and self.op[row] == op:
+                if row == NONE:
+                    continue
+                if self.op[row] == op:
                     self.own_reads.append((row, Sighting(Place(name, offset), event.n)))
+                elif event.kind is not Kind.FAIL:
+                    self.reader.append(op)
+                    self.read_row.append(row)
 
     def _add_consumed(self, op: int, group: Group) -> None:
         for part, (start, end) in group.offsets.items():
@@ -324,9 +364,13 @@ class Facts:
     def finish(self) -> None:
         """Complete the position map with the acknowledgements of what is proven."""
         self._mark_seen_transactions()
-        for row, offset in enumerate(self.acked):
-            if offset != NONE and self.is_proven(row):
-                self.by_index[self.part[row]].put(offset, row)
+        for row, flags in enumerate(self.flags):
+            if not flags & ACKED or not self.is_proven(row):
+                continue
+            if not flags & PLACED:
+                self.by_index[self.part[row]].put(self._offset[row], row)
+            elif row in self._other_acks:
+                self.by_index[self.part[row]].put(self._other_acks[row], row)
 
     def _mark_seen_transactions(self) -> None:
         for row, op in enumerate(self.op):
@@ -350,7 +394,7 @@ class Facts:
     def is_proven_txn(self, op: int) -> bool:
         """Whether the transaction certainly was committed."""
         if self.ops.state[op] == CONFIRMED:
-            return bool(self.ops.wants_commit[op])
+            return bool(self.ops.flags[op] & WANTS_COMMIT)
         is_seen = bool(self.ops.flags[op] & IS_SEEN) and self.reads_committed
         return is_seen and self.ops.state[op] != FAILED
 
@@ -363,12 +407,21 @@ class Facts:
         """Whether its sender was promised no duplicates and no reordering."""
         return bool(self.ops.flags[self.op[row]] & IS_IDEMPOTENT)
 
+    def acked_offset(self, row: int) -> int | None:
+        """What the value's acknowledgement named, proven or not."""
+        if not self.flags[row] & ACKED:
+            return None
+        return self._other_acks.get(row, self._offset[row])
+
+    def read_offset(self, row: int) -> int | None:
+        """Where the value was first read in the partition it was asked to go to."""
+        return self._offset[row] if self.flags[row] & PLACED else None
+
     def known_offset(self, row: int) -> int | None:
         """Where the value stands in the partition it was asked to go to."""
-        if self.place[row] != NONE:
-            return self.place[row]
-        if self.acked[row] != NONE and self.is_proven(row):
-            return self.acked[row]
+        flags = self.flags[row]
+        if flags & PLACED or (flags & ACKED and self.is_proven(row)):
+            return self._offset[row]
         return None
 
     def home(self, row: int) -> Partition:
@@ -378,10 +431,10 @@ class Facts:
     def sightings(self, row: int) -> list[Sighting]:
         """All the places at which reads returned the value."""
         seen = self.strays.get(row, [])
-        if self.place[row] == NONE:
+        offset = self.read_offset(row)
+        if offset is None:
             return seen
-        first = Sighting(Place(self.home(row).name, self.place[row]), self.first_read[row])
-        return [first, *seen]
+        return [Sighting(Place(self.home(row).name, offset), self.first_read[row]), *seen]
 
     def rows(self) -> Iterator[int]:
         """All rows, in the order in which their values were asked for."""

@@ -6,16 +6,33 @@ keeps nothing but the calls still open, and so reads a file of any length.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
+
+from oncelog.check.fields import (
+    INT32,
+    INT64,
+    Reader,
+    Wrong,
+    boolean,
+    by_name,
+    integer,
+    list_of,
+    number,
+    offset,
+    one_of,
+    or_none,
+    pair,
+    process_number,
+    string,
+)
 
 FORMAT: Final = 1
+LINE_LIMIT: Final = 1 << 26  # characters of one line
 HARNESS: Final = -1  # the process number of whoever injects faults and takes notes
-INT32: Final = 1 << 31
-INT64: Final = 1 << 63
 
 
 class Unreadable(Exception):
@@ -54,7 +71,14 @@ class Op(StrEnum):
     CRASH = "crash"
     FAULT = "fault"
     HEAL = "heal"
+    MARKER = "marker"
+    STATE = "state"
+    BATCH = "batch"
     FINAL = "final"
+
+
+#: What the harness notes, and nobody asks a broker for.
+NOTES: Final = frozenset({Op.CRASH, Op.FAULT, Op.HEAL, Op.MARKER, Op.STATE, Op.BATCH})
 
 
 class End(StrEnum):
@@ -64,7 +88,7 @@ class End(StrEnum):
     ABORT = "abort"
 
 
-# Steps are named tuples and not dataclasses, since a history has millions of them.
+# Events and their parts are named tuples and not dataclasses, since a history has millions of them.
 class Write(NamedTuple):
     """A value sent to a partition."""
 
@@ -86,7 +110,21 @@ class Read(NamedTuple):
     records: Mapping[str, tuple[Record, ...]] = {}
 
 
-Step: TypeAlias = Write | Read
+class Effect(NamedTuple):
+    """A record that a pipeline made: which input it stands for, and the batch that wrote it."""
+
+    offset: int
+    origins: tuple[int, ...]
+    batch: int | None = None
+
+
+class Effects(NamedTuple):
+    """What a reader was handed of a pipeline's output."""
+
+    records: Mapping[str, tuple[Effect, ...]] = {}
+
+
+Step: TypeAlias = Write | Read | Effects
 
 
 class Range(NamedTuple):
@@ -96,12 +134,11 @@ class Range(NamedTuple):
     end: int | None  # None: a committed offset was asked for and there is none
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class Group(NamedTuple):
     """Offsets of a consumer group: committed, fetched, or consumed by a transaction."""
 
     name: str
-    generation: int | None = None
+    generation: int | None
     offsets: Mapping[str, Range]
 
 
@@ -112,29 +149,33 @@ class Ends(NamedTuple):
     log_end_offset: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Details:
+class Details(NamedTuple):
     """The fields that few events have."""
 
     tid: str | None = None  # the transactional id
     err: str | None = None
     idempotent: bool | None = None  # of one operation, where it differs from the run's
     offsets: Mapping[str, int | None] | None = None  # `latest`: what it returned
-    at: Mapping[str, int | None] | None = None  # `assign`, `seek`: where reading goes on
+    at: Mapping[str, int | None] | None = None  # where reading goes on; where a `marker` stands
     what: str | None = None  # `fault`: its name in the run's profile
     target: str | None = None
     over: bool = False  # `fault`: this is its end
     ends: Mapping[str, Ends] | None = None  # `final`
     more: bool = False  # `final`: more of the same read follows
     starts: Mapping[str, int] | None = None  # log start offsets, once retention has moved them
+    probe: bool = False  # an operation after healing that must commit
+    open_txns: tuple[str, ...] = ()  # `state`: transactional ids with an open transaction
+    groups: Mapping[str, str] | None = None  # `state`: what each group is doing
+    values: tuple[int, ...] = ()  # `marker`: what it ends; `batch`: the input it takes
+    pipe: str | None = None  # `batch`
+    batch: int | None = None
 
 
 NO_DETAILS: Final = Details()
 NOT_MOVED: Final[frozenset[str]] = frozenset()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class Event(NamedTuple):
     """One line of a history."""
 
     n: int
@@ -150,6 +191,15 @@ class Event:
     group: Group | None = None
     moved: frozenset[str] = NOT_MOVED
     details: Details = NO_DETAILS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipe:
+    """A pipeline: every committed record of its input has one effect in its output."""
+
+    name: str
+    source: tuple[str, ...]
+    target: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +219,7 @@ class Run:
     faults: tuple[str, ...] = ()  # the profile: faults that must be injected and ended
     scale: float = 1  # of the floors, for runs shorter or longer than usual
     quiet_ops_s: float | None = None  # what a fault-free run of the same load confirms in a second
+    pipes: tuple[Pipe, ...] = ()
 
 
 class History(NamedTuple):
@@ -186,36 +237,45 @@ def open_history(path: Path) -> History:
 
 def _lines(path: Path) -> Iterator[str]:
     try:
-        with path.open(encoding="utf-8", newline="\n") as lines:
-            yield from lines
-    except (OSError, UnicodeDecodeError) as error:
-        raise Unreadable(str(error), source=str(path)) from error
+        with path.open(encoding="utf-8", newline="\n") as file:
+            while line := file.readline(LINE_LIMIT):
+                yield line
+    except OSError as error:
+        raise Unreadable(error.strerror or str(error), source=str(path)) from error
 
 
 def parse_history(lines: Iterable[str], *, source: str = "history") -> History:
     """Read the header now and the events as they are asked for; either may raise Unreadable."""
-    numbered = enumerate(lines, 1)
-    number, first = next(numbered, (1, ""))
+    rest = iter(lines)
     try:
-        run = _run(_json_object(first))
-    except _Wrong as wrong:
-        raise Unreadable(str(wrong), source=source, line=number) from None
-    return History(run, _events(numbered, source), source)
+        run = _run(_json_object(next(rest, "")))
+    except (Wrong, UnicodeDecodeError) as wrong:
+        raise Unreadable(str(wrong), source=source, line=1) from None
+    return History(run, _events(rest, source), source)
 
 
-def _events(numbered: Iterator[tuple[int, str]], source: str) -> Iterator[Event]:
+def _events(lines: Iterator[str], source: str) -> Iterator[Event]:
     protocol = _Protocol()
-    for number, line in numbered:
-        try:
+    line = ""
+    number = 1  # the header's
+    try:
+        for line in lines:
+            number += 1
             event = _event(_json_object(line))
             protocol.check(event)
-        except _Wrong as wrong:
-            raise Unreadable(str(wrong), source=source, line=number) from None
-        yield event
+            yield event
+    except (Wrong, UnicodeDecodeError) as wrong:
+        if isinstance(wrong, UnicodeDecodeError):
+            # The bytes that are no text come somewhere after the last line that was.
+            raise Unreadable(f"not text: {wrong}", source=source, line=number + 1) from None
+        raise Unreadable(f"{wrong}{_cut(line)}", source=source, line=number) from None
 
 
-class _Wrong(Exception):
-    """What is wrong with a line; the caller knows which line it is."""
+def _cut(line: str) -> str:
+    """Why the last line of a run that was killed cannot be read, and what to do about it."""
+    if not line or line.endswith(("\n", "}")):
+        return ""
+    return " (the file ends in the middle of this line: without it the rest can be judged)"
 
 
 class _Protocol:
@@ -227,122 +287,156 @@ class _Protocol:
         self._retired: dict[int, int] = {}  # process -> the unknown event that ended it
 
     def check(self, event: Event) -> None:
-        n, kind, process = event.n, event.kind, event.process
+        n, _, process, kind, op, ref, *_ = event
         if n != self._next_n:
-            raise _Wrong(f"event {n} where {self._next_n} was expected")
+            raise Wrong(f"event {n} where {self._next_n} was expected")
         self._next_n += 1
         if kind is Kind.NOTE:
+            if op not in NOTES and op is not Op.FINAL:
+                raise Wrong(f"a note of {op}, which takes a call and its completion")
             return
-        if event.ref is None and process in self._retired:
-            # A late request of the old incarnation would look like one of the new.
-            raise _Wrong(
-                f"process {process} goes on after its unknown event {self._retired[process]}"
-            )
+        if op in NOTES:
+            raise Wrong(f"{op} can only be noted, and here is its {kind}")
         if kind is Kind.CALL:
-            self._open_calls[n] = process, event.op
+            self._refuse_retired(process)
+            self._open_calls[n] = process, op
             return
-        if event.ref is not None:
-            asked = self._open_calls.pop(event.ref, None)
-            if asked is None:
-                raise _Wrong(f"event {n} completes {event.ref}, which is not an open call")
-            if asked != (process, event.op):
-                raise _Wrong(
-                    f"event {n} ({event.op} of process {process}) completes {event.ref}, "
-                    f"a call of {asked[1]} by process {asked[0]}"
-                )
+        if ref is None:
+            self._refuse_retired(process)
+        elif self._open_calls.pop(ref, None) != (process, op):
+            raise Wrong(
+                f"event {n} completes {ref}, which is not an open call of {op} by process {process}"
+            )
         if kind is Kind.UNKNOWN:
             self._retired[process] = n
 
+    def _refuse_retired(self, process: int) -> None:
+        if process in self._retired:
+            # A late request of the old incarnation would look like one of the new.
+            raise Wrong(
+                f"process {process} goes on after its unknown event {self._retired[process]}"
+            )
+
+
+_decode: Final = json.JSONDecoder().raw_decode
+
 
 def _json_object(line: str) -> dict[str, Any]:  # Any: JSON, until the functions below have read it
+    if len(line) >= LINE_LIMIT:
+        raise Wrong(f"longer than {LINE_LIMIT} characters: record such a read in several events")
     try:
-        found = json.loads(line)
+        found, end = _decode(line)
     except (ValueError, RecursionError) as error:
-        raise _Wrong(f"not JSON: {error}") from None
+        raise Wrong(f"not JSON: {error}") from None
     if type(found) is not dict:
-        raise _Wrong("not a JSON object")
+        raise Wrong("not a JSON object")
+    if end + 1 < len(line) and not line[end:].isspace():
+        raise Wrong(f"not JSON: something follows the object, in column {end + 1}")
     return found
 
 
 def _run(fields: dict[str, Any]) -> Run:
     if fields.get("kind") != "run":
-        raise _Wrong('the first line must describe the run: {"kind":"run","format":1,...}')
+        raise Wrong('the first line must describe the run: {"kind":"run","format":1,...}')
     if fields.get("format") != FORMAT:
-        raise _Wrong(f"format {fields.get('format')!r}; this checker reads format {FORMAT}")
+        raise Wrong(f"format {fields.get('format')!r:.100}; this checker reads format {FORMAT}")
     known = {name: fields[name] for name in _RUN_FIELDS if fields.get(name) is not None}
     return Run(**{name: _RUN_FIELDS[name](found, name) for name, found in known.items()})
 
 
 def _event(fields: dict[str, Any]) -> Event:
     get = fields.get
-    kind, op = _KINDS.get(get("e")), _OPS.get(get("op"))  # type: ignore[arg-type] # None is absent
-    if kind is None:
-        raise _Wrong(f"unknown kind of event e={get('e')!r}")
-    if op is None:
-        raise _Wrong(f"unknown op {get('op')!r}")
-    steps, group, moved, producer, end, tc = map(get, _FEW)
+    n, t, process, ref, kind, op = map(get, _ALWAYS)
+    if not (type(n) is type(t) is type(process) is int):
+        _refuse_numbers(fields)
+    if not (-INT64 <= t < INT64 and -INT32 <= process < INT32):
+        _refuse_numbers(fields)
+    if ref is not None and type(ref) is not int:
+        _refuse_numbers(fields)
+    if type(kind) is not str or kind not in _KINDS:
+        raise Wrong(f"unknown kind of event e={kind!r:.100}")
+    if type(op) is not str or op not in _OPS:
+        raise Wrong(f"unknown op {op!r:.100}")
+    steps, group, moved, producer, end, tc = map(get, _OFTEN)
     return Event(
-        n=_int(get("n"), "n"),
-        t=_int(get("t"), "t"),
-        process=_process(get("p")),
-        kind=kind,
-        op=op,
-        ref=None if get("ref") is None else _int(fields["ref"], "ref"),
-        steps=() if steps is None else _steps(steps),
-        end=None if end is None else _end(end),
-        tc=None if tc is None else _int(tc, "tc"),
-        producer=None if producer is None else _pair(producer, "id"),
-        group=None if group is None else _group(group),
-        moved=NOT_MOVED if moved is None else frozenset(_strings(moved, "moved")),
-        details=NO_DETAILS if _DETAIL_FIELDS.keys().isdisjoint(fields) else _details(fields),
+        n,
+        t,
+        process,
+        _KINDS[kind],
+        _OPS[op],
+        ref,
+        () if steps is None else _steps(steps),
+        None if end is None else End(_end(end, "end")),
+        None if tc is None else integer(tc, "tc"),
+        None if producer is None else pair(producer, "id"),
+        None if group is None else _group(group),
+        NOT_MOVED if moved is None else frozenset(_strings(moved, "moved")),
+        NO_DETAILS if _DETAIL_NAMES.isdisjoint(fields) else _details(fields),
     )
+
+
+def _refuse_numbers(fields: dict[str, Any]) -> NoReturn:
+    integer(fields.get("n"), "n")
+    integer(fields.get("t"), "t")
+    process_number(fields.get("p"), "p")
+    raise Wrong(f"ref is not an integer: {fields.get('ref')!r:.100}")
 
 
 def _steps(found: object) -> tuple[Step, ...]:
     if type(found) is not list:
-        raise _Wrong("steps is not a list")
+        raise Wrong("steps is not a list")
     return tuple(map(_step, found))
 
 
 def _step(found: object) -> Step:
     match found:
         case ["w", str() as part, value]:
-            return Write(part, _int(value, "value"))
-        case ["w", str() as part, value, None]:
-            return Write(part, _int(value, "value"))
-        case ["w", str() as part, value, offset]:
-            return Write(part, _int(value, "value"), _offset(offset))
+            return Write(part, integer(value, "value"))
+        case ["w", str() as part, value, at]:
+            return Write(part, integer(value, "value"), None if at is None else offset(at))
         case ["r"]:
             return Read()
         case ["r", dict() as records]:
             return Read({part: _records(entries) for part, entries in records.items()})
+        case ["e", dict() as records]:
+            return Effects({part: _effects(entries, part) for part, entries in records.items()})
         case _:
-            raise _Wrong(f"not a step: {found!r:.200}")
+            raise Wrong(f"not a step: {found!r:.200}")
 
 
 def _records(entries: object) -> tuple[Record, ...]:
     if type(entries) is not list:
-        raise _Wrong(f"not a list of records: {entries!r:.200}")
-    return tuple(map(_record, entries))
+        raise Wrong(f"not a list of records: {entries!r:.200}")
+    records = []
+    for entry in entries:
+        if type(entry) is not list or len(entry) != 2:
+            raise Wrong(f"not a record, [offset, value]: {entry!r:.200}")
+        at, value = entry
+        if type(at) is not int or not 0 <= at < INT64:
+            offset(at)
+        if type(value) is not int or not -INT64 <= value < INT64:
+            _integer_or_none(value, "value")
+        records.append(Record(at, value))
+    return tuple(records)
 
 
-def _record(entry: object) -> Record:
-    if type(entry) is not list or len(entry) != 2:
-        raise _Wrong(f"not a record, [offset, value]: {entry!r:.200}")
-    offset, value = entry
-    return Record(_offset(offset), None if value is None else _int(value, "value"))
+def _effect(entry: object, part: str) -> Effect:
+    match entry:
+        case [at, origins]:
+            return Effect(offset(at), _integers(origins, "origins"))
+        case [at, origins, batch]:
+            return Effect(offset(at), _integers(origins, "origins"), integer(batch, "batch"))
+        case _:
+            raise Wrong(f"not an effect in {part}, [offset, origins, batch]: {entry!r:.200}")
 
 
 def _group(found: object) -> Group:
     match found:
         case [str() as name, generation, dict() as offsets]:
-            return Group(
-                name=name,
-                generation=None if generation is None else _int(generation, "generation"),
-                offsets={part: _range(given) for part, given in offsets.items()},
-            )
+            generation = _integer_or_none(generation, "generation")
+            return Group(name, generation, {part: _range(at) for part, at in offsets.items()})
         case _:
-            raise _Wrong(f"not a group, [name, generation, offsets]: {found!r:.200}")
+            raise Wrong(f"not a group, [name, generation, offsets]: {found!r:.200}")
 
 
 def _range(found: object) -> Range:
@@ -350,131 +444,85 @@ def _range(found: object) -> Range:
         case None:
             return Range(None, None)
         case [start, end]:
-            return Range(_offset(start), _offset(end))
+            return Range(offset(start), offset(end))
         case _:
-            return Range(None, _offset(found))
+            return Range(None, offset(found))
 
 
 def _details(fields: dict[str, Any]) -> Details:
-    given = {name: fields[name] for name in _DETAIL_FIELDS if fields.get(name) is not None}
-    return Details(**{name: _DETAIL_FIELDS[name](found, name) for name, found in given.items()})
-
-
-def _int(found: object, name: str) -> int:
-    if type(found) is not int:  # True is an int to isinstance
-        raise _Wrong(f"{name} is not an integer: {found!r:.100}")
-    if not -INT64 <= found < INT64:
-        raise _Wrong(f"{name} does not fit into 64 bits: {found}")
-    return found
-
-
-def _process(found: object) -> int:
-    process = _int(found, "p")
-    if not -INT32 <= process < INT32:
-        raise _Wrong(f"p does not fit into 32 bits: {process}")
-    return process
-
-
-def _offset(found: object) -> int:
-    offset = _int(found, "offset")
-    if offset < 0:
-        raise _Wrong(f"negative offset {offset}")
-    return offset
-
-
-def _number(found: object, name: str) -> float:
-    if type(found) not in (int, float):
-        raise _Wrong(f"{name} is not a number: {found!r:.100}")
-    return float(found)  # type: ignore[arg-type] # checked above; bool is refused on purpose
-
-
-def _string(found: object, name: str) -> str:
-    if type(found) is not str:
-        raise _Wrong(f"{name} is not a string: {found!r:.100}")
-    return found
+    return Details(
+        **{
+            name: _DETAIL_FIELDS[name](found, name)
+            for name, found in fields.items()
+            if found is not None and name in _DETAIL_FIELDS
+        }
+    )
 
 
 def _acks(found: object, name: str) -> str:
-    if str(found) not in ("all", "-1", "0", "1"):
-        raise _Wrong(f"{name} is not all, 0 or 1: {found!r:.100}")
+    if type(found) not in (int, str) or str(found) not in ("all", "-1", "0", "1"):
+        raise Wrong(f"{name} is not all, 0 or 1: {found!r:.100}")
     return "all" if str(found) == "-1" else str(found)
 
 
-def _bool(found: object, name: str) -> bool:
-    if type(found) is not bool:
-        raise _Wrong(f"{name} is not true or false: {found!r:.100}")
-    return found
-
-
-def _strings(found: object, name: str) -> tuple[str, ...]:
-    if type(found) is not list:
-        raise _Wrong(f"{name} is not a list: {found!r:.100}")
-    return tuple(_string(item, name) for item in found)
-
-
-def _pair(found: object, name: str) -> tuple[int, int]:
-    if type(found) is not list or len(found) != 2:
-        raise _Wrong(f"{name} is not a pair of integers: {found!r:.100}")
-    return _int(found[0], name), _int(found[1], name)
-
-
-def _end(found: object) -> End:
-    if found not in ("commit", "abort"):
-        raise _Wrong(f"end is not commit or abort: {found!r:.100}")
-    return End(found)
-
-
-def _one_of(*words: str) -> Callable[[object, str], str]:
-    def read(found: object, name: str) -> str:
-        if found not in words:
-            raise _Wrong(f"{name} is not {' or '.join(words)}: {found!r:.100}")
-        return str(found)
-
-    return read
-
-
-T = TypeVar("T")
-
-
-def _by_part(read: Callable[[object], T]) -> Callable[[object, str], Mapping[str, T]]:
-    def read_all(found: object, name: str) -> Mapping[str, T]:
-        if type(found) is not dict:
-            raise _Wrong(f"{name} is not an object by partition: {found!r:.100}")
-        return {part: read(item) for part, item in found.items()}
-
-    return read_all
+def _pipes(found: object, name: str) -> tuple[Pipe, ...]:
+    pipes = []
+    written: set[str] = set()
+    for pipe, parts in by_name(by_name(list_of(string)))(found, name).items():
+        if parts.keys() != {"from", "to"}:
+            raise Wrong(f'pipe {pipe!r:.100} is not {{"from":[...],"to":[...]}}')
+        if written & set(parts["to"]):
+            raise Wrong(f"pipe {pipe!r:.100} writes to a partition that another one writes to")
+        written.update(parts["to"])
+        pipes.append(Pipe(name=pipe, source=parts["from"], target=parts["to"]))
+    return tuple(pipes)
 
 
 _KINDS: Final[Mapping[str, Kind]] = {kind.value: kind for kind in Kind}
 _OPS: Final[Mapping[str, Op]] = {op.value: op for op in Op}
-_FEW: Final = ("steps", "group", "moved", "id", "end", "tc")
+_ALWAYS: Final = ("n", "t", "p", "ref", "e", "op")
+_OFTEN: Final = ("steps", "group", "moved", "id", "end", "tc")
 
-_RUN_FIELDS: Final[Mapping[str, Callable[[object, str], Any]]] = {
-    "seed": _int,
-    "durability": _string,
-    "isolation": _one_of("read_committed", "read_uncommitted"),
-    "mode": _one_of("assign", "subscribe"),
-    "txn": _bool,
-    "idempotent": _bool,
+_end: Final = one_of("commit", "abort")
+_strings: Final = list_of(string)
+_integers: Final = list_of(integer)
+_integer_or_none: Final = or_none(integer)
+_effects: Final = list_of(_effect)
+
+_RUN_FIELDS: Final[Mapping[str, Reader[Any]]] = {
+    "seed": integer,
+    "durability": string,
+    "isolation": one_of("read_committed", "read_uncommitted"),
+    "mode": one_of("assign", "subscribe"),
+    "txn": boolean,
+    "idempotent": boolean,
     "acks": _acks,
-    "brokers": _int,
+    "brokers": integer,
     "parts": _strings,
-    "heal_s": _number,
+    "heal_s": number,
     "faults": _strings,
-    "scale": _number,
-    "quiet_ops_s": _number,
+    "scale": number,
+    "quiet_ops_s": number,
+    "pipes": _pipes,
 }
 
-_DETAIL_FIELDS: Final[Mapping[str, Callable[[object, str], Any]]] = {
-    "tid": _string,
-    "err": _string,
-    "idempotent": _bool,
-    "offsets": _by_part(lambda found: None if found is None else _offset(found)),
-    "at": _by_part(lambda found: None if found is None else _offset(found)),
-    "what": _string,
-    "target": _string,
-    "over": _bool,
-    "ends": _by_part(lambda found: Ends(*_pair(found, "ends"))),
-    "more": _bool,
-    "starts": _by_part(_offset),
+_DETAIL_FIELDS: Final[Mapping[str, Reader[Any]]] = {
+    "tid": string,
+    "err": string,
+    "idempotent": boolean,
+    "offsets": by_name(or_none(offset)),
+    "at": by_name(or_none(offset)),
+    "what": string,
+    "target": string,
+    "over": boolean,
+    "ends": by_name(lambda found, name: Ends(*pair(found, name))),
+    "more": boolean,
+    "starts": by_name(offset),
+    "probe": boolean,
+    "open_txns": _strings,
+    "groups": by_name(string),
+    "values": _integers,
+    "pipe": string,
+    "batch": integer,
 }
+_DETAIL_NAMES: Final = frozenset(_DETAIL_FIELDS)

@@ -4,7 +4,8 @@ latest-back, stale-offset. Both compare a read with what was confirmed before it
 the state at the call is all they need; they are judged as events arrive.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from oncelog.check.anomaly import Anomaly, Name
 from oncelog.check.derive import Place
@@ -15,7 +16,23 @@ from oncelog.check.history import End, Event, Kind, Op
 class _Commit:
     offset: int
     called: int
-    confirmed: int | None = None  # None: not yet, or never known
+    confirmed: int | None = None  # None: not yet
+
+
+@dataclass(slots=True)
+class _Commits:
+    """The commits of one group and partition that a later read may return."""
+
+    live: list[_Commit] = field(default_factory=list)
+    lowest_unknown: int | None = None  # of those that may be applied at any time from now on
+
+
+class Fetched(NamedTuple):
+    """An offset that a `committed` read returned."""
+
+    offset: int
+    event: int
+    t: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,12 +51,14 @@ class OffsetReads:
         self.anomalies: list[Anomaly] = []
         self._latest: dict[str, tuple[int, int]] = {}  # partition -> offset, event
         self._latest_at_call: dict[int, dict[str, tuple[int, int]]] = {}
-        self._commits: dict[tuple[str, str], list[_Commit]] = {}
+        self._commits: dict[tuple[str, str], _Commits] = {}
         self._calls: dict[int, dict[tuple[str, str], _Commit]] = {}
         self._fetches: dict[int, _Fetch] = {}
         self._is_healed = False
         #: What a group's offset was when everything was over, and the event that says so.
         self.settled: dict[tuple[str, str], tuple[int | None, int]] = {}
+        #: All that was ever returned.
+        self.fetched: dict[tuple[str, str], list[Fetched]] = {}
         #: Groups and partitions whose offset was also set outside of transactions.
         self.plain: set[tuple[str, str]] = set()
 
@@ -83,20 +102,27 @@ class OffsetReads:
 
     def _add_commit(self, event: Event) -> None:
         if event.kind is Kind.CALL:
-            self._calls[event.n] = {}
-            self._ask(event, self._calls[event.n], called=event.n)
+            if event.group is not None:
+                self._calls[event.n] = {}
+                self._ask(event, self._calls[event.n], called=event.n)
             return
-        asked = {} if event.ref is None else self._calls.pop(event.ref)
+        asked = {} if event.ref is None else self._calls.pop(event.ref, {})
         # A transaction may name its offsets only at its end: then they were asked for at some
         # time after its call.
         self._ask(event, asked, called=0 if event.ref is None else event.ref)
         is_aborted = event.op is Op.TXN and event.end is not End.COMMIT
         for key, commit in asked.items():
-            if event.kind is Kind.FAIL or (event.kind is Kind.OK and is_aborted):
-                self._commits[key].remove(commit)
-            elif event.kind is Kind.OK:
+            commits = self._commits[key]
+            if event.kind is Kind.OK and not is_aborted:
                 commit.confirmed = event.n
                 self._forget_older(key, commit)
+                continue
+            commits.live.remove(commit)
+            if event.kind is Kind.UNKNOWN:
+                lowest = commits.lowest_unknown
+                commits.lowest_unknown = (
+                    commit.offset if lowest is None else min(lowest, commit.offset)
+                )
 
     def _ask(self, event: Event, asked: dict[tuple[str, str], _Commit], *, called: int) -> None:
         if event.group is None:
@@ -107,15 +133,16 @@ class OffsetReads:
                 self.plain.add(key)
             if end is not None and key not in asked:
                 asked[key] = _Commit(end, called)
-                self._commits.setdefault(key, []).append(asked[key])
+                self._commits.setdefault(key, _Commits()).live.append(asked[key])
 
     def _forget_older(self, key: tuple[str, str], newest: _Commit) -> None:
         """Drop what was confirmed before `newest` was called: no later read may return it."""
         if any(fetch.group == key[0] for fetch in self._fetches.values()):
             return  # a read under way may still do so
-        self._commits[key] = [
+        commits = self._commits[key]
+        commits.live = [
             commit
-            for commit in self._commits[key]
+            for commit in commits.live
             if commit.confirmed is None or commit.confirmed > newest.called
         ]
 
@@ -127,7 +154,7 @@ class OffsetReads:
         name = event.group.name
         if event.kind is Kind.CALL:
             bounds = {
-                key: [commit for commit in commits if commit.confirmed is not None]
+                key: [commit for commit in commits.live if commit.confirmed is not None]
                 for key, commits in self._commits.items()
                 if key[0] == name
             }
@@ -138,6 +165,9 @@ class OffsetReads:
             return
         for part, (_, found) in event.group.offsets.items():
             self._judge(event, fetch, (name, part), found)
+            if found is not None:
+                fetched = self.fetched.setdefault((name, part), [])
+                fetched.append(Fetched(found, event.n, event.t))
             if self._is_healed:
                 self.settled[name, part] = found, event.n
 
@@ -150,10 +180,13 @@ class OffsetReads:
 
     def _is_excused(self, key: tuple[str, str], bound: _Commit, returned: int) -> bool:
         """Whether a commit no higher than what was returned may have been applied after it."""
+        commits = self._commits[key]
+        if commits.lowest_unknown is not None and commits.lowest_unknown <= returned:
+            return True
         return any(
             commit.offset <= returned
             and (commit.confirmed is None or commit.confirmed > bound.called)
-            for commit in self._commits[key]
+            for commit in commits.live
         )
 
 

@@ -6,7 +6,16 @@ split-offset, moved-value, duplicate, phantom.
 from collections.abc import Iterator
 
 from oncelog.check.anomaly import Anomaly, Name
-from oncelog.check.derive import FAILED, NONE, READ, READ_BEFORE_ASKED, Facts, Partition, Place
+from oncelog.check.derive import (
+    ACKED,
+    FAILED,
+    NONE,
+    READ,
+    READ_BEFORE_ASKED,
+    Facts,
+    Partition,
+    Place,
+)
 
 
 def split_offsets(facts: Facts) -> Iterator[Anomaly]:
@@ -42,8 +51,9 @@ def _source(facts: Facts, row: int, place: Place) -> tuple[str, int]:
 
 def moved_and_repeated_values(facts: Facts) -> Iterator[Anomaly]:
     """A value read in several places is a duplicate; one read only elsewhere has moved."""
-    for row, acked in enumerate(facts.acked):
-        if acked not in (NONE, facts.place[row]) and facts.flags[row] & READ:
+    for row, flags in enumerate(facts.flags):
+        acked = facts.acked_offset(row) if flags & READ and flags & ACKED else None
+        if acked is not None and acked != facts.read_offset(row):
             if facts.ops.state[facts.op[row]] == FAILED:
                 continue  # aborted-read says what is wrong with it
             promised = Place(facts.home(row).name, acked)
@@ -83,8 +93,8 @@ def phantoms(facts: Facts) -> Iterator[Anomaly]:
             yield _phantom(facts, row, f"was only sent by event {facts.ops.called[op]}")
     for row, seen in sorted(facts.strays.items()):
         is_elsewhere = all(sighting.place.part != facts.home(row).name for sighting in seen)
-        if facts.op[row] != NONE and facts.place[row] == NONE and is_elsewhere:
-            if facts.acked[row] == NONE:  # otherwise it has moved
+        if facts.op[row] != NONE and facts.read_offset(row) is None and is_elsewhere:
+            if facts.acked_offset(row) is None:  # otherwise it has moved
                 yield _phantom(facts, row, f"was sent to {facts.home(row).name}")
     for sighting in facts.damaged:
         yield Anomaly(

@@ -14,7 +14,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from oncelog.check.history import FORMAT, HARNESS, Event, Kind, Op, Range, Run, Step, Write
+from oncelog.check.history import (
+    FORMAT,
+    HARNESS,
+    NO_DETAILS,
+    Details,
+    Event,
+    Kind,
+    Op,
+    Range,
+    Read,
+    Run,
+    Step,
+    Write,
+)
 
 _DEFAULT_RUN: Final = Run()
 
@@ -126,6 +139,10 @@ def header(run: Run) -> dict[str, object]:
     """The first line of a history."""
     given = {name: getattr(run, name) for name in Run.__slots__}
     differs = {name: found for name, found in given.items() if found != getattr(_DEFAULT_RUN, name)}
+    if run.pipes:
+        differs["pipes"] = {
+            pipe.name: {"from": pipe.source, "to": pipe.target} for pipe in run.pipes
+        }
     usual = {name: given[name] for name in ("durability", "isolation", "mode", "txn", "idempotent")}
     return {"kind": "run", "format": FORMAT} | usual | differs
 
@@ -144,18 +161,17 @@ def event_line(event: Event) -> dict[str, object]:
         line["group"] = [event.group.name, event.group.generation, offsets]
     if event.moved:
         line["moved"] = sorted(event.moved)
-    details = {name: getattr(event.details, name) for name in event.details.__slots__}
-    # False is left out as well as None: both flags of the format default to it.
-    details = {name: found for name, found in details.items() if found is not None}
-    flags = [name for name in ("over", "more") if not details[name]]
     line |= {name: found for name, found in optional.items() if found is not None}
-    return line | {name: found for name, found in details.items() if name not in flags}
+    details = zip(Details._fields, event.details, NO_DETAILS, strict=True)
+    return line | {name: found for name, found, default in details if found != default}
 
 
 def _step(step: Step, *, asked: bool) -> list[object]:
     if isinstance(step, Write):
         return ["w", *step[: 2 if asked else 3]]
-    return ["r"] if asked else ["r", step.records]
+    if asked:
+        return ["r"]
+    return ["r" if isinstance(step, Read) else "e", step.records]
 
 
 def _range(given: Range) -> object:

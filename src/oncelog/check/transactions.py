@@ -6,7 +6,7 @@ were refused: what certainly had no effect must not be read.)
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import accumulate
 
 from oncelog.check.anomaly import Anomaly, Name
@@ -18,11 +18,12 @@ from oncelog.check.derive import (
     READ,
     READ_IN_FINAL,
     UNKNOWN,
+    WANTS_COMMIT,
     Consumed,
     Facts,
     Place,
 )
-from oncelog.check.offsets import OffsetReads
+from oncelog.check.offsets import Fetched, OffsetReads
 
 
 def torn_transactions(facts: Facts) -> dict[int, Anomaly]:
@@ -53,37 +54,78 @@ def _torn(facts: Facts, op: int, present_count: int, absent: list[int]) -> Anoma
 def torn_offsets(facts: Facts, reads: OffsetReads) -> Iterator[Anomaly]:
     """The offsets in a transaction share the fate of its values: here one of both went alone.
 
-    Told from what the group's offsets are after healing, where only transactions have set them.
+    Told of groups whose offsets only transactions have set: from what any read of them returned, and
+    from what they are after healing.
     """
     for (group, part), consumed in sorted(facts.consumed.items()):
-        if (group, part) not in reads.settled or (group, part) in reads.plain:
+        if (group, part) in reads.plain:
             continue
-        found, event = reads.settled[group, part]
-        settled = 0 if found is None else found
-        covered = _Ranges(
-            (consumed.start[index], consumed.end[index])
-            for index, op in enumerate(consumed.op)
-            if facts.is_proven_txn(op)
-        )
-        for index, op in enumerate(consumed.op):
-            start, end = consumed.start[index], consumed.end[index]
-            if facts.is_proven_txn(op):
-                # Of a confirmed one a stale offset is told already.
-                is_torn = end > settled and facts.ops.state[op] != CONFIRMED
-                what = f"its values were read, and the offset is {settled}"
-            else:
-                is_skipped = end <= settled and not covered.touch(start, end)
-                is_torn = is_skipped and _is_absent(facts, op)
-                what = f"none of its values is there, and the offset is {settled}"
-            if is_torn:
-                yield Anomaly(
-                    name=Name.TORN,
-                    text=f"the transaction of process {facts.ops.process[op]} ({_asked(facts, op)}) "
-                    f"consumed {_range(part, consumed, index)} for group {group}: {what}, as event "
-                    f"{event} was told",
-                    events=(*_events(facts, op), event),
-                    places=(Place(part, end),),
-                )
+        told: set[int] = set()
+        for index, fetched in _ahead(facts, consumed, reads.fetched.get((group, part), [])):
+            told.add(consumed.op[index])
+            what = f"the offset was {fetched.offset}, though {_unasked(facts, consumed.op[index])}"
+            yield _torn_offset(facts, group, part, consumed, index, what, fetched.event)
+        if (group, part) in reads.settled:
+            found, event = reads.settled[group, part]
+            for index, what in _one_alone(facts, consumed, 0 if found is None else found):
+                if consumed.op[index] not in told:
+                    yield _torn_offset(facts, group, part, consumed, index, what, event)
+
+
+def _ahead(
+    facts: Facts, consumed: Consumed, fetched: list[Fetched]
+) -> Iterator[tuple[int, Fetched]]:
+    """Offsets that a read returned and that no transaction can have set by then."""
+    wanted = {fetch.offset for fetch in fetched}
+    setters: dict[int, list[int]] = {}
+    for index, end in enumerate(consumed.end):
+        if end in wanted:
+            setters.setdefault(end, []).append(index)
+    for fetch in fetched:
+        may_have_set = setters.get(fetch.offset, [])
+        if may_have_set and not any(
+            facts.ops.state[op] != FAILED and facts.ops.tc[op] <= fetch.t
+            for op in (consumed.op[index] for index in may_have_set)
+        ):
+            yield may_have_set[0], fetch
+
+
+def _unasked(facts: Facts, op: int) -> str:
+    if facts.ops.state[op] == FAILED:
+        return "it was not committed"
+    return "its commit was only asked for later"
+
+
+def _one_alone(facts: Facts, consumed: Consumed, settled: int) -> Iterator[tuple[int, str]]:
+    """Transactions that the offset after healing and the final read tell different things of."""
+    covered = _Ranges(
+        (consumed.start[index], consumed.end[index])
+        for index, op in enumerate(consumed.op)
+        if facts.is_proven_txn(op)
+    )
+    skipped: dict[int, int] = {}  # by operation
+    for index, op in enumerate(consumed.op):
+        start, end = consumed.start[index], consumed.end[index]
+        if not facts.is_proven_txn(op):
+            if end <= settled and not covered.touch(start, end):
+                skipped[op] = index
+        elif end > settled and facts.ops.state[op] != CONFIRMED:  # else it is a stale offset
+            yield index, f"its values were read, and the offset is {settled}"
+    for op in _absent(facts, skipped.keys()):
+        yield skipped[op], f"none of its values is there, and the offset is {settled}"
+
+
+def _torn_offset(
+    facts: Facts, group: str, part: str, consumed: Consumed, index: int, what: str, event: int
+) -> Anomaly:
+    op = consumed.op[index]
+    return Anomaly(
+        name=Name.TORN,
+        text=f"the transaction of process {facts.ops.process[op]} ({_asked(facts, op)}) consumed "
+        f"{_range(part, consumed, index)} for group {group}: {what}, as event {event} was told",
+        events=(*_events(facts, op), event),
+        places=(Place(part, consumed.end[index]),),
+    )
 
 
 class _Ranges:
@@ -99,15 +141,18 @@ class _Ranges:
         return before > 0 and self._ends[before - 1] > start
 
 
-def _is_absent(facts: Facts, op: int) -> bool:
-    """Whether it wrote something, and the final read lacks all of it."""
-    rows = [row for row, writer in enumerate(facts.op) if writer == op]
-    return bool(rows) and all(
-        facts.home(row).final_event is not None
-        and not facts.home(row).log_start
-        and not facts.flags[row] & READ
-        for row in rows
-    )
+def _absent(facts: Facts, ops: Collection[int]) -> list[int]:
+    """Those of the transactions that wrote something, and of which the final read lacks all."""
+    if not ops:
+        return []
+    is_absent: dict[int, bool] = {}
+    for row, op in enumerate(facts.op):
+        if op in ops:
+            home = facts.home(row)
+            is_gone = home.final_event is not None and not home.log_start
+            is_gone = is_gone and not facts.flags[row] & READ
+            is_absent[op] = is_gone and is_absent.get(op, True)
+    return [op for op, is_gone in is_absent.items() if is_gone]
 
 
 def reads_of_what_failed(facts: Facts) -> Iterator[Anomaly]:
@@ -135,17 +180,14 @@ def early_reads(facts: Facts) -> Iterator[Anomaly]:
     for row, op in enumerate(facts.op):
         if op == NONE or not facts.ops.flags[op] & IS_TXN or not facts.flags[row] & READ:
             continue
-        tc, state = facts.ops.tc[op], facts.ops.state[op]
-        never_asked = state == UNKNOWN and not facts.ops.wants_commit[op]
-        too_early = state != FAILED and tc != NONE and facts.first_read_at[row] < tc
-        if not never_asked and not too_early:
+        tc, state, read_at = facts.ops.tc[op], facts.ops.state[op], facts.read_early.get(row)
+        if state == UNKNOWN and not facts.ops.flags[op] & WANTS_COMMIT:
+            why = "never asked for"
+        elif state != FAILED and tc != NONE and read_at is not None and read_at < tc:
+            why = f"asked for {tc - read_at} ns later"
+        else:
             continue
         first = facts.sightings(row)[0]
-        why = (
-            "never asked for"
-            if never_asked
-            else f"asked for {tc - facts.first_read_at[row]} ns later"
-        )
         yield Anomaly(
             name=Name.EARLY_READ,
             text=f"event {first.event} read value {facts.value[row]} at {first.place}; the commit "
@@ -178,13 +220,19 @@ def consumed_ranges(facts: Facts) -> Iterator[Anomaly]:
             (index for index, op in enumerate(consumed.op) if facts.is_proven_txn(op)),
             key=lambda index: (consumed.start[index], consumed.end[index]),
         )
+        # A transaction whose end is unknown, and that wrote nothing anyone saw, may fill a hole.
+        maybe = _Ranges(
+            (consumed.start[index], consumed.end[index])
+            for index, op in enumerate(consumed.op)
+            if facts.ops.state[op] != FAILED and not facts.is_proven_txn(op)
+        )
         furthest: int | None = None
         for index in order:
             if furthest is not None:
                 if consumed.start[index] < consumed.end[furthest]:
                     yield _overlap(facts, group, part, consumed, furthest, index)
                 else:
-                    yield from _holes(facts, group, part, consumed, furthest, index)
+                    yield from _holes(facts, group, part, consumed, furthest, index, maybe)
             if furthest is None or consumed.end[index] > consumed.end[furthest]:
                 furthest = index
 
@@ -203,20 +251,20 @@ def _overlap(
 
 
 def _holes(
-    facts: Facts, group: str, part: str, consumed: Consumed, first: int, second: int
+    facts: Facts,
+    group: str,
+    part: str,
+    consumed: Consumed,
+    first: int,
+    second: int,
+    maybe: _Ranges,
 ) -> Iterator[Anomaly]:
     start, end = consumed.end[first], consumed.start[second]
     partition = facts.partitions.get(part)
     if start >= end or partition is None:
         return
-    # A transaction whose end is unknown, and that wrote nothing anyone saw, may fill the hole.
-    maybe = [
-        (consumed.start[index], consumed.end[index])
-        for index, op in enumerate(consumed.op)
-        if facts.ops.state[op] != FAILED and not facts.is_proven_txn(op)
-    ]
-    for offset in partition.positions.keys_between(start - 1, end):
-        if any(low <= offset < high for low, high in maybe):
+    for offset in partition.positions.keys_between(max(start, partition.log_start) - 1, end):
+        if maybe.touch(offset, offset + 1):
             continue
         value = facts.value[partition.positions.get(offset) - 1]
         yield Anomaly(
