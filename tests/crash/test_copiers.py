@@ -36,16 +36,16 @@ from oncelog.check import (
     open_history,
     value_of,
 )
-from tests.client import aftermath
-from tests.crash.brokers import ROOT, Launcher, SocketLine
-from tests.crash.copier import (
+from oncelog.testing.workload.copier import (
     GROUP,
     SOURCE,
     TARGET,
     TARGET_PARTITIONS,
     TRANSACTION_TIMEOUT_MS,
 )
-from tests.crash.recording import RecordingServer
+from oncelog.testing.workload.recording import RecordingServer
+from tests.client import aftermath
+from tests.crash.brokers import ROOT, Launcher, SocketLine
 from tests.peers.java import KAFKA, command, is_complete
 from tests.txn.producer import Producer as Transactional
 from tests.txn.world import create_topic

@@ -13,8 +13,7 @@ import pytest
 
 import oncelog
 from oncelog.check import Op, Recorder, Run, Verdict, as_text, judge, open_history
-from tests.crash.dump import walk
-from tests.crash.load import (
+from oncelog.testing.workload.load import (
     TOPIC,
     Load,
     Member,
@@ -23,6 +22,7 @@ from tests.crash.load import (
     ask_for_ends_and_commits,
     read_everything,
 )
+from tests.crash.dump import walk
 from tests.scenarios.wire import OK, connect, hang_up
 
 KILLS = int(os.environ.get("ONCELOG_TEST_KILLS", "20"))

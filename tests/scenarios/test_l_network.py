@@ -16,7 +16,7 @@ import pytest
 
 from oncelog.check import Op, Recorder, Run, Verdict, as_text, judge, open_history
 from oncelog.testing.sim.world import SimConnection
-from tests.crash.load import TOPIC, Load, Member, Reader, Writer, read_everything
+from oncelog.testing.workload.load import TOPIC, Load, Member, Reader, Writer, read_everything
 from tests.scenarios.proxy import Proxy
 from tests.scenarios.simulated import Machine
 from tests.scenarios.wire import OK, connect, hang_up

@@ -1,23 +1,43 @@
 """One recorder for clients in processes of their own: they ask for each line, and wait for it.
 
 The order of the lines is evidence, so a client goes on only when its line is written. A request is a
-JSON object on a line of its own, the answer a number and whether the run is over: `12 0`.
+JSON object on a line of its own, the answer a number and whether the run is over: `12 0`. What a
+client had under way when it was killed is written down for it: a transaction whose commit it never
+announced has failed, any other end is unknown.
 """
 
 import json
 import socket
 import threading
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 from oncelog.check import Op, Recorder, Write
 
 
+@dataclass(slots=True)
+class _Open:
+    """An operation that a client has under way."""
+
+    op: Op
+    tid: str | None
+    asked: list[Write]
+    #: How it is about to end, and when that was said: before the broker was asked for it.
+    ending: dict[str, Any] = field(default_factory=dict)
+    ending_at_s: float = 0.0
+
+
 class RecordingServer:
     """Writes down what the clients of a run say."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(
+        self, recorder: Recorder, *, on_commit: Callable[[float], None] = lambda took_s: None
+    ) -> None:
+        """`on_commit` is told how many seconds each confirmed commit took."""
         self._recorder = recorder
+        self._on_commit = on_commit
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self.is_over = threading.Event()
@@ -25,6 +45,9 @@ class RecordingServer:
         self.working: set[str] = set()
         #: Confirmed commits, by transactional id.
         self.committed: dict[str, int] = {}
+        #: Confirmed aborts that were asked for, and transactions whose end nobody knows.
+        self.aborted_count = 0
+        self.unknown_count = 0
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self._threads[0].start()
 
@@ -41,22 +64,25 @@ class RecordingServer:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
+            self._threads = [each for each in self._threads if each.is_alive()]
             thread = threading.Thread(target=self._serve, args=(connection,), daemon=True)
             self._threads.append(thread)
             thread.start()
 
     def _serve(self, connection: socket.socket) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        tids: dict[int, str] = {}
+        under_way: dict[int, _Open] = {}
         try:
             with connection, connection.makefile("r") as lines:
                 for line in lines:
-                    number = self._do(json.loads(line), tids)
+                    number = self._do(json.loads(line), under_way)
                     connection.sendall(f"{number} {int(self.is_over.is_set())}\n".encode())
         except ConnectionError:
             pass  # whoever it was has ended
+        for call, left in under_way.items():
+            self._break_off(call, left)
 
-    def _do(self, request: dict[str, Any], tids: dict[int, str]) -> int:
+    def _do(self, request: dict[str, Any], under_way: dict[int, _Open]) -> int:
         what = request.pop("do")
         steps = [Write(*step[1:]) for step in request.pop("steps", ())]
         match what:
@@ -71,19 +97,40 @@ class RecordingServer:
             case "call":
                 process, op = request.pop("p"), Op(request.pop("op"))
                 number = self._recorder.call(process, op, steps, **request)
-                if op is Op.TXN:
-                    tids[number] = request["tid"]
+                under_way[number] = _Open(op, request.get("tid"), steps)
                 return number
+            case "ending":
+                opened = under_way[request.pop("call")]
+                opened.ending, opened.ending_at_s = request, time.monotonic()
+                return 0
         call = request.pop("call")
-        tid = tids.pop(call, None)
-        if what == "ok":
-            if tid is not None:
-                self.committed[tid] = self.committed.get(tid, 0) + 1
-            return self._recorder.ok(call, steps, **request)
-        if what == "fail":
-            return self._recorder.fail(call, steps, **request)
-        assert what == "unknown", what
-        return self._recorder.unknown(call, steps, **request)
+        self._count(what, under_way.pop(call), request)
+        complete = {
+            "ok": self._recorder.ok,
+            "fail": self._recorder.fail,
+            "unknown": self._recorder.unknown,
+        }
+        return complete[what](call, steps, **request)
+
+    def _count(self, what: str, opened: _Open, fields: dict[str, Any]) -> None:
+        if opened.op is not Op.TXN:
+            return
+        if what == "unknown":
+            self.unknown_count += 1
+        elif what == "fail":
+            self.aborted_count += "err" not in fields
+        elif opened.tid is not None:
+            self.committed[opened.tid] = self.committed.get(opened.tid, 0) + 1
+            if opened.ending:
+                self._on_commit(time.monotonic() - opened.ending_at_s)
+
+    def _break_off(self, call: int, left: _Open) -> None:
+        fields = {**left.ending, "err": "CLIENT_GONE"}
+        if left.op is Op.TXN and left.ending.get("end") != "commit":
+            self._recorder.fail(call, left.asked, **fields)
+            return
+        self.unknown_count += left.op is Op.TXN
+        self._recorder.unknown(call, left.asked, **fields)
 
 
 class RemoteRecorder:

@@ -1,8 +1,7 @@
 """Writers and readers that go on through kills, and record all they asked for and learnt."""
 
 import threading
-import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
 from random import Random
@@ -10,7 +9,9 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from oncelog.check import Op, Payload, Read, Record, Recorder, Write, encode_payload, value_of
+from oncelog.check import Op, Payload, Read, Recorder, Write, encode_payload
+from oncelog.testing.workload import final
+from oncelog.testing.workload.final import read_of
 
 TOPIC = "a"
 GROUP = "g"
@@ -31,12 +32,20 @@ class Load:
     """One run: what all its clients share."""
 
     def __init__(
-        self, recorder: Recorder, bootstrap: str, *, run: int, partitions: int, seed: int
+        self,
+        recorder: Recorder,
+        bootstrap: str,
+        *,
+        run: int,
+        partitions: int,
+        seed: int,
+        topic: str = TOPIC,
     ) -> None:
         self.recorder = recorder
         self.bootstrap = bootstrap
         self.run = run
-        self.parts = [f"{TOPIC}:{index}" for index in range(partitions)]
+        self.topic = topic
+        self.parts = [f"{topic}:{index}" for index in range(partitions)]
         self.seed = seed
         self.is_over = threading.Event()
         self.failures: list[str] = []
@@ -103,9 +112,10 @@ class Client:
 class Writer(Client):
     """Sends a few records at a time to one partition; one that is impatient soon gives up."""
 
-    def __init__(self, load: Load, number: int, *, timeout_ms: int) -> None:
+    def __init__(self, load: Load, number: int, *, timeout_ms: int, pause_s: float = 0.0) -> None:
         super().__init__(load, number)
         self._timeout_ms = timeout_ms
+        self._pause_s = pause_s
         self._sent_count = 0
         self._producer = self._new_producer()
 
@@ -120,8 +130,10 @@ class Writer(Client):
         )
 
     def work(self) -> None:
+        """Send, and wait for each answer."""
         while not self.load.is_over.is_set():
             self._send(self.rng.randrange(len(self.load.parts)), self.rng.randint(1, 5))
+            self.load.is_over.wait(self._pause_s)
         self._producer.flush(30)
 
     def _send(self, partition: int, count: int) -> None:
@@ -140,7 +152,7 @@ class Writer(Client):
         self._sent_count += 1
         for index, payload in enumerate(payloads):
             self._producer.produce(
-                TOPIC,
+                self.load.topic,
                 payload,
                 partition=partition,
                 on_delivery=partial(told, index),
@@ -174,40 +186,40 @@ class Writer(Client):
 class Reader(Client):
     """Reads every partition from its beginning, by assignment, and is never moved."""
 
+    def __init__(self, load: Load, number: int, *, batch: int = 200, pause_s: float = 0.0) -> None:
+        """One that is slow gets few records at a time, and pauses after them."""
+        super().__init__(load, number)
+        self._batch = batch
+        self._pause_s = pause_s
+
     def work(self) -> None:
+        """Poll, and write down what was read."""
         consumer = Consumer(
             self.load.settings(group_id=f"reader-{self.process}", auto_offset_reset="error")
         )
         with closing(consumer):
             call = self.recorder.call(self.process, Op.ASSIGN, at=dict.fromkeys(self.load.parts, 0))
             consumer.assign(
-                [TopicPartition(TOPIC, index, 0) for index in range(len(self.load.parts))]
+                [TopicPartition(self.load.topic, index, 0) for index in range(len(self.load.parts))]
             )
             self.recorder.ok(call)
-            while not self.load.is_over.is_set():
+            while not self.load.is_over.wait(self._pause_s):
                 call = self.recorder.call(self.process, Op.POLL)
-                self.recorder.ok(call, [self.read_of(consumer.consume(200, timeout=0.2))])
+                self.recorder.ok(call, [self.read_of(consumer.consume(self._batch, timeout=0.2))])
 
-    def read_of(self, messages: Iterable[Message]) -> Read:
-        """What was handed over, by partition; an error that passes is no record."""
-        found: dict[str, list[Record]] = {}
+    def read_of(self, messages: Sequence[Message]) -> Read:
+        """What was handed over; nobody but retention takes away what a reader stands at."""
         for message in messages:
             error = message.error()
-            if error is not None:
-                assert error.code() != KafkaError._AUTO_OFFSET_RESET, error
-                continue
-            offset, partition = message.offset(), message.partition()
-            assert offset is not None
-            assert partition is not None
-            value = value_of(message.value() or b"", run=self.load.run)
-            found.setdefault(self.load.parts[partition], []).append(Record(offset, value))
-        return Read({part: tuple(records) for part, records in found.items()})
+            assert error is None or error.code() != KafkaError._AUTO_OFFSET_RESET, error
+        return read_of(messages, run=self.load.run)
 
 
 class Member(Reader):
     """Reads in a group and commits what it has read, now and then leaving for a while."""
 
     def work(self) -> None:
+        """Join, read and commit, again and again."""
         while not self.load.is_over.is_set():
             self._take_part()
             self.process = self.recorder.new_process()
@@ -230,7 +242,7 @@ class Member(Reader):
         )
         with closing(consumer):
             call = self.recorder.call(self.process, Op.SUBSCRIBE)
-            consumer.subscribe([TOPIC], on_assign=note, on_revoke=note, on_lost=note)
+            consumer.subscribe([self.load.topic], on_assign=note, on_revoke=note, on_lost=note)
             self.recorder.ok(call)
             for _ in range(self.rng.randint(20, 60)):
                 if self.load.is_over.is_set():
@@ -247,7 +259,7 @@ class Member(Reader):
         """Commit what was read; says whether that was confirmed, or certainly refused."""
         offsets = {part: records[-1].offset + 1 for part, records in read.records.items()}
         wanted = [
-            TopicPartition(TOPIC, self.load.parts.index(part), offset)
+            TopicPartition(self.load.topic, self.load.parts.index(part), offset)
             for part, offset in offsets.items()
         ]
         call = self.recorder.call(self.process, Op.COMMIT, group=[GROUP, None, offsets])
@@ -267,12 +279,12 @@ def ask_for_ends_and_commits(load: Load) -> None:
     with closing(consumer):
         call = load.recorder.call(process, Op.LATEST)
         ends = {
-            part: consumer.get_watermark_offsets(TopicPartition(TOPIC, index), timeout=10)[1]
+            part: consumer.get_watermark_offsets(TopicPartition(load.topic, index), timeout=10)[1]
             for index, part in enumerate(load.parts)
         }
         load.recorder.ok(call, offsets=ends)
         call = load.recorder.call(process, Op.COMMITTED)
-        wanted = [TopicPartition(TOPIC, index) for index in range(len(load.parts))]
+        wanted = [TopicPartition(load.topic, index) for index in range(len(load.parts))]
         found = consumer.committed(wanted, timeout=10)
         offsets = {
             load.parts[one.partition]: one.offset if one.offset >= 0 else None for one in found
@@ -281,26 +293,6 @@ def ask_for_ends_and_commits(load: Load) -> None:
 
 
 def read_everything(load: Load) -> None:
-    """The end of the history: a fresh reader reads each partition whole."""
-    process = load.recorder.new_process()
-    reader = Reader(load, 0)
-    consumer = Consumer(load.settings(group_id="final", auto_offset_reset="error"))
-    with closing(consumer):
-        consumer.assign([TopicPartition(TOPIC, index, 0) for index in range(len(load.parts))])
-        left: dict[str, int] = {}
-        ends: dict[str, list[int]] = {}
-        for index, part in enumerate(load.parts):
-            _, end = consumer.get_watermark_offsets(TopicPartition(TOPIC, index), timeout=10)
-            ends[part] = [end, end]
-            if end:
-                left[part] = end
-        deadline = time.monotonic() + FINAL_S
-        while left:
-            assert time.monotonic() < deadline, f"{left} is left to read"
-            call = load.recorder.call(process, Op.FINAL)
-            read = reader.read_of(consumer.consume(500, timeout=0.2))
-            for part, records in read.records.items():
-                if records[-1].offset + 1 >= left.get(part, 0):
-                    left.pop(part, None)
-            load.recorder.ok(call, [read], more=True)
-        load.recorder.ok(load.recorder.call(process, Op.FINAL), ends=ends)
+    """The end of the history of one load."""
+    settings = load.settings()
+    final.read_everything(load.recorder, settings, load.parts, run=load.run, within_s=FINAL_S)

@@ -1,0 +1,1 @@
+"""Clients that go on through every fault, and record all that they asked for and learnt."""

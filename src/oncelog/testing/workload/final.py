@@ -1,0 +1,85 @@
+"""The end of a history: a fresh reader reads each partition whole."""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from typing import Any, Final
+
+from confluent_kafka import Consumer, Message, TopicPartition
+
+from oncelog.check import Op, Read, Record, Recorder, value_of
+
+#: How long a question about offsets may take.
+ASK_S: Final = 10.0
+
+
+def read_everything(
+    recorder: Recorder,
+    settings: dict[str, Any],
+    parts: Sequence[str],
+    *,
+    run: int,
+    within_s: float,
+    seen: Callable[[Message], None] = lambda message: None,
+) -> None:
+    """Read these partitions (`topic:0`) from their start to their last stable offset.
+
+    `seen` is given each record. Raises TimeoutError if that takes longer than it may.
+    """
+    process = recorder.new_process()
+    places = [_place(part) for part in parts]
+    given = {**settings, "group.id": "final", "auto.offset.reset": "error"}
+    with closing(Consumer({**given, "isolation.level": "read_uncommitted"})) as consumer:
+        ends = {place: _range(consumer, place)[1] for place in places}
+    with closing(Consumer({**given, "isolation.level": "read_committed"})) as consumer:
+        ranges = {place: _range(consumer, place) for place in places}
+        consumer.assign([TopicPartition(*place, ranges[place][0]) for place in places])
+        left = {place for place, (start, end) in ranges.items() if start < end}
+        deadline = time.monotonic() + within_s
+        while left:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"not read within {within_s:g} s: {sorted(left)}")
+            call = recorder.call(process, Op.FINAL)
+            messages = consumer.consume(500, timeout=0.2)
+            recorder.ok(call, [read_of(messages, run=run)], more=True)
+            for message in messages:
+                if message.error() is None:
+                    seen(message)
+            left -= {
+                (at.topic, at.partition)
+                for at in consumer.position([TopicPartition(*place) for place in left])
+                if at.offset >= ranges[at.topic, at.partition][1]
+            }
+    recorder.ok(
+        recorder.call(process, Op.FINAL),
+        ends={_part(place): [ranges[place][1], ends[place]] for place in places},
+        starts={_part(place): start for place, (start, _) in ranges.items() if start},
+    )
+
+
+def read_of(messages: Iterable[Message], *, run: int) -> Read:
+    """What was handed over, by partition; an error that passes is no record."""
+    found: dict[str, list[Record]] = {}
+    for message in messages:
+        if message.error() is None:
+            offset = message.offset()
+            assert offset is not None, "a record has its place"
+            part = f"{message.topic()}:{message.partition()}"
+            value = value_of(message.value() or b"", run=run)
+            found.setdefault(part, []).append(Record(offset, value))
+    return Read({part: tuple(records) for part, records in found.items()})
+
+
+def _place(part: str) -> tuple[str, int]:
+    topic, _, index = part.rpartition(":")
+    return topic, int(index)
+
+
+def _part(place: tuple[str, int]) -> str:
+    return f"{place[0]}:{place[1]}"
+
+
+def _range(consumer: Consumer, place: tuple[str, int]) -> tuple[int, int]:
+    """Where a partition begins, and where it ends for this reader."""
+    start, end = consumer.get_watermark_offsets(TopicPartition(*place), timeout=ASK_S)
+    return start, end
