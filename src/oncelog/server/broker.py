@@ -217,13 +217,21 @@ class Broker:
         advertise: tuple[str, int] | None = None,
         *,
         metrics: tuple[str, int] | None = None,
+        layer: Callable[[Disk], Disk] = lambda disk: disk,
+        clock: Clock | None = None,
     ) -> None:
-        """`metrics` is where those listen who watch; nobody does without it."""
+        """`metrics` is where those listen who watch; nobody does without it.
+
+        `layer` may stand between us and the disk, and `clock` in place of the machine's: a test has
+        faults there.
+        """
         self._config = config
         self._data_dir = data_dir
         self._listen = listen
         self._advertise = advertise
         self._metrics = metrics
+        self._layer = layer
+        self._clock = clock or LoopClock()
         self._lock = DirectoryLock(data_dir)
         self._server: asyncio.Server | None = None
         self._disk: RealDisk | None = None
@@ -247,7 +255,7 @@ class Broker:
     async def _open(self) -> None:
         handles = _raise_handle_limit()
         self._disk = RealDisk(self._data_dir, max_open_files=max(64, handles // 2))
-        self._core = BrokerCore(self._config, self._disk, clock=LoopClock())
+        self._core = BrokerCore(self._config, self._layer(self._disk), clock=self._clock)
         try:
             await self._core.open()
         except WrongDirectory as error:
@@ -295,6 +303,17 @@ class Broker:
             self._server.close()
         if self._core is not None:
             await self._core.close()
+        self._release()
+
+    async def drop(self) -> None:
+        """Let go of everything at once: nothing is finished, synced or marked as stopped in order."""
+        if self._watched is not None:
+            await self._watched.stop()
+        if self._server is not None:
+            self._server.close()
+        if self._core is not None:
+            for connection in list(self._core.connections):
+                connection.abort()
         self._release()
 
     def _release(self) -> None:
