@@ -1,5 +1,54 @@
-"""What users need to test against a real broker: `Broker`, and the fixture `oncelog_broker`."""
+"""What users need to test against a real broker: `Broker`, its faults, and the fixture `oncelog_broker`."""
 
 from oncelog.testing.broker import Broker
+from oncelog.testing.faults import (
+    Fault,
+    ImpossibleFault,
+    black_hole,
+    clock_jump,
+    cut,
+    delay,
+    disk_full,
+    failing_sync,
+    fence,
+    half_close,
+    hold,
+    kill,
+    lose_reply,
+    pause,
+    refuse,
+    repeat,
+    restart,
+    short_lives,
+    slow_disk,
+    trickle,
+)
+from oncelog.testing.injection import FaultDidNotHappen, Injection
+from oncelog.testing.proxy import Proxy
 
-__all__ = ["Broker"]
+__all__ = [
+    "Broker",
+    "Fault",
+    "FaultDidNotHappen",
+    "ImpossibleFault",
+    "Injection",
+    "Proxy",
+    "black_hole",
+    "clock_jump",
+    "cut",
+    "delay",
+    "disk_full",
+    "failing_sync",
+    "fence",
+    "half_close",
+    "hold",
+    "kill",
+    "lose_reply",
+    "pause",
+    "refuse",
+    "repeat",
+    "restart",
+    "short_lives",
+    "slow_disk",
+    "trickle",
+]
