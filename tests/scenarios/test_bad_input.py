@@ -1,22 +1,17 @@
 """Bad input and hostile clients: an error or a closed connection, and nobody else notices.
 
-Section 7 of the first issue; group O, rows 193-198, 202, 204-211, 217 and, in their simple form,
-226-229.
+Frames, names, batches and greed; what single requests may ask for is in `test_o_requests.py`.
 """
 
 import asyncio
 import contextlib
-import hashlib
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
-from typing import Any
 from uuid import UUID
 
-import psutil
 import pytest
 
 import oncelog
@@ -28,120 +23,16 @@ from oncelog.wire.messages.api_versions import ApiVersionsRequest
 from oncelog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from oncelog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.core.batches import a_batch, with_field
-from tests.scenarios.wire import OK, TOPIC, Wire, a_produce, connect, hang_up, now_ms
-
-MIB = 1 << 20
-SETTINGS = {
-    "oncelog.half.frame.timeout.ms": "400",
-    "oncelog.write.stall.timeout.ms": "400",
-    "auto.create.topics.enable": "true",
-}
-ANSWER_S = 10.0
-
-
-class Victim:
-    """A broker in a process of its own, with a topic that must not change."""
-
-    def __init__(self, broker: oncelog.Broker) -> None:
-        self.broker = broker
-        self.process = psutil.Process(broker.pid)
-        self.host, _, port = broker.bootstrap_servers.rpartition(":")
-        self.port = int(port)
-
-    def socket(self) -> socket.socket:
-        """A new connection."""
-        return socket.create_connection((self.host, self.port), timeout=ANSWER_S)
-
-    def rss_bytes(self) -> int:
-        """The memory that the broker takes."""
-        return int(self.process.memory_info().rss)
-
-    def digest(self) -> str:
-        """A fingerprint of the topic's records and of which directories there are."""
-        total = hashlib.sha256()
-        for path in sorted((self.broker.data_dir / f"{TOPIC}-0").glob("*.log")):
-            total.update(path.read_bytes())
-        return total.hexdigest()
-
-    def talk(self, main: Callable[[Wire], Any]) -> Any:
-        """Do something over a connection of its own."""
-
-        async def run() -> Any:
-            wire = await connect(self.broker.bootstrap_servers)
-            try:
-                return await main(wire)
-            finally:
-                await hang_up(wire)
-
-        return asyncio.run(asyncio.wait_for(run(), 30))
-
-
-def check_health(victim: Victim) -> None:
-    """Another client writes and reads back."""
-
-    async def main(wire: Wire) -> None:
-        value = b"%d" % now_ms()
-        answer = await wire.produce(wire.batch(value=value), topic="healthy")
-        assert answer.error_code == OK
-        data = await wire.fetch(answer.base_offset, topic="healthy")
-        assert value in bytes(data.records or b"")
-
-    victim.talk(main)
-
-
-@pytest.fixture(scope="module")
-def a_victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
-    with oncelog.Broker(
-        SETTINGS, data_dir=tmp_path_factory.mktemp("victim") / "data", process=True
-    ) as broker:
-        victim = Victim(broker)
-
-        async def prepare(wire: Wire) -> None:
-            for name in (TOPIC, "healthy", "big"):
-                assert await wire.create_topic(name) == OK
-            assert (await wire.produce(wire.batch(count=3))).error_code == OK
-            for _ in range(24):
-                batch = wire.batch(padding=900_000)
-                assert (await wire.produce(batch, topic="big")).error_code == OK
-
-        victim.talk(prepare)
-        yield victim
-
-
-@pytest.fixture
-def victim(a_victim: Victim) -> Iterator[Victim]:
-    """K7: afterwards others are served, the log is unchanged and memory is where it was."""
-    check_health(a_victim)
-    digest, rss = a_victim.digest(), a_victim.rss_bytes()
-    yield a_victim
-    check_health(a_victim)
-    assert a_victim.digest() == digest
-    assert a_victim.rss_bytes() < rss + 64 * MIB
-
-
-def framed(data: bytes) -> bytes:
-    return struct.pack(">i", len(data)) + data
-
-
-def header(api_key: int, version: int, *, correlation_id: int = 7) -> bytes:
-    return struct.pack(">hhih", api_key, version, correlation_id, -1)
-
-
-def answer_to(victim: Victim, data: bytes) -> bytes:
-    """Send bytes and read until the broker closes; a broker that does neither fails the test."""
-    with victim.socket() as raw:
-        with contextlib.suppress(ConnectionError):
-            raw.sendall(data)
-        return read_to_the_end(raw)
-
-
-def read_to_the_end(raw: socket.socket) -> bytes:
-    found = b""
-    with contextlib.suppress(ConnectionError):
-        while data := raw.recv(1 << 16):
-            found += data
-    return found
-
+from tests.scenarios.victim import (
+    MIB,
+    Victim,
+    answer_to,
+    framed,
+    header,
+    read_frame,
+    read_to_the_end,
+)
+from tests.scenarios.wire import OK, Wire, a_produce, now_ms
 
 # --- frames ---------------------------------------------------------------------------------
 
@@ -221,20 +112,6 @@ def test_o198_an_unknown_version_of_api_versions_is_answered(victim: Victim, ver
     ranges = {api.api_key: (api.min_version, api.max_version) for api in reply.api_keys}
     assert ranges[18] == (0, 4)
     assert ranges.keys() == APIS.keys()
-
-
-def read_frame(raw: socket.socket) -> bytes:
-    size = struct.unpack(">i", read_exactly(raw, 4))[0]
-    return read_exactly(raw, size)
-
-
-def read_exactly(raw: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        piece = raw.recv(size - len(data))
-        assert piece, "the broker closed the connection"
-        data += piece
-    return data
 
 
 def test_o202_bytes_left_over_after_a_request_do_not_reach_the_next(victim: Victim) -> None:
