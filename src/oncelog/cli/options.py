@@ -13,6 +13,7 @@ T = TypeVar("T")
 
 DEFAULT_BOOTSTRAP: Final = "localhost:9092"
 BOOTSTRAP_VARIABLE: Final = "ONCELOG_BOOTSTRAP"
+UNITS_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def described(
@@ -83,6 +84,14 @@ def seconds(text: str) -> float:
     if not 0 < span < 1e9:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0.")
     return span
+
+
+def duration(text: str) -> float:
+    """A span of time with its unit, as `90s`, `10m` or `1h`; in seconds."""
+    factor = UNITS_S.get(text[-1:])
+    if factor is None:
+        raise argparse.ArgumentTypeError(f"{text!r} has no unit: write it as 90s, 10m or 1h.")
+    return seconds(text[:-1]) * factor
 
 
 def count(text: str) -> int:

@@ -28,11 +28,9 @@ def read_everything(
     """
     process = recorder.new_process()
     places = [_place(part) for part in parts]
-    given = {**settings, "group.id": "final", "auto.offset.reset": "error"}
-    with closing(Consumer({**given, "isolation.level": "read_uncommitted"})) as consumer:
-        ends = {place: _range(consumer, place)[1] for place in places}
-    with closing(Consumer({**given, "isolation.level": "read_committed"})) as consumer:
-        ranges = {place: _range(consumer, place) for place in places}
+    ends = _ranges(settings, places, "read_uncommitted")
+    ranges = _ranges(settings, places, "read_committed")
+    with closing(_consumer(settings, "read_committed")) as consumer:
         consumer.assign([TopicPartition(*place, ranges[place][0]) for place in places])
         left = {place for place, (start, end) in ranges.items() if start < end}
         deadline = time.monotonic() + within_s
@@ -52,7 +50,7 @@ def read_everything(
             }
     recorder.ok(
         recorder.call(process, Op.FINAL),
-        ends={_part(place): [ranges[place][1], ends[place]] for place in places},
+        ends={_part(place): [ranges[place][1], ends[place][1]] for place in places},
         starts={_part(place): start for place, (start, _) in ranges.items() if start},
     )
 
@@ -79,7 +77,33 @@ def _part(place: tuple[str, int]) -> str:
     return f"{place[0]}:{place[1]}"
 
 
-def _range(consumer: Consumer, place: tuple[str, int]) -> tuple[int, int]:
-    """Where a partition begins, and where it ends for this reader."""
-    start, end = consumer.get_watermark_offsets(TopicPartition(*place), timeout=ASK_S)
-    return start, end
+def unstable(settings: dict[str, Any], parts: Sequence[str]) -> list[str]:
+    """The partitions in which a transaction is still open."""
+    places = [_place(part) for part in parts]
+    stable = _ranges(settings, places, "read_committed")
+    ends = _ranges(settings, places, "read_uncommitted")
+    return [_part(place) for place in places if stable[place][1] < ends[place][1]]
+
+
+def _consumer(settings: dict[str, Any], isolation: str) -> Consumer:
+    return Consumer(
+        {
+            **settings,
+            "group.id": "final",
+            "auto.offset.reset": "error",
+            "enable.auto.commit": False,
+            "isolation.level": isolation,
+        }
+    )
+
+
+def _ranges(
+    settings: dict[str, Any], places: Sequence[tuple[str, int]], isolation: str
+) -> dict[tuple[str, int], tuple[int, int]]:
+    """Where each partition begins, and where it ends for readers of this kind."""
+    found: dict[tuple[str, int], tuple[int, int]] = {}
+    with closing(_consumer(settings, isolation)) as consumer:
+        for place in places:
+            start, end = consumer.get_watermark_offsets(TopicPartition(*place), timeout=ASK_S)
+            found[place] = (start, end)
+    return found
