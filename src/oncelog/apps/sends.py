@@ -1,0 +1,73 @@
+"""What is sent, and where `app.send` puts it: into a transaction, or out at once."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from confluent_kafka import KafkaError, Message, Producer
+
+from oncelog.apps.codec import Codec
+from oncelog.apps.hooks import Hook
+from oncelog.apps.record import Headers
+
+OnDelivery = Callable[[KafkaError | None, Message], None]
+#: As people write them: by name, or in order where a name comes twice.
+GivenHeaders = Mapping[str, str | bytes | None] | Sequence[tuple[str, str | bytes | None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outgoing:
+    """A record on its way."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+    partition: int | None = None
+    timestamp_ms: int | None = None
+
+
+class Sends(Protocol):
+    """What takes the records of a function or a handler."""
+
+    def put(self, record: Outgoing) -> None:
+        """Take one record."""
+
+    def after_commit(self, hook: Hook) -> None:
+        """Call a hook once that to which the records belong is done for good."""
+
+
+def outgoing(
+    codec: Codec[Any],
+    topic: str,
+    value: Any,
+    *,
+    key: Any = None,
+    headers: GivenHeaders = (),
+    partition: int | None = None,
+    timestamp_ms: int | None = None,
+) -> Outgoing:
+    """A record of what was given: its value and its key as the codec writes them."""
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    return Outgoing(
+        topic=topic,
+        key=None if key is None else codec.encode(topic, key),
+        value=codec.encode(topic, value),
+        headers=tuple((name, v.encode() if isinstance(v, str) else v) for name, v in pairs),
+        partition=partition,
+        timestamp_ms=timestamp_ms,
+    )
+
+
+def produce(producer: Producer, record: Outgoing, on_delivery: OnDelivery) -> None:
+    """Put a record on its way; BufferError: there is no room for it now."""
+    producer.produce(
+        record.topic,
+        record.value,
+        record.key,
+        partition=-1 if record.partition is None else record.partition,
+        timestamp=0 if record.timestamp_ms is None else record.timestamp_ms,
+        headers=list(record.headers),
+        on_delivery=on_delivery,
+    )
+    producer.poll(0)
