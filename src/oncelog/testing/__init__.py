@@ -25,14 +25,19 @@ from oncelog.testing.faults import (
 )
 from oncelog.testing.injection import FaultDidNotHappen, Injection
 from oncelog.testing.proxy import Proxy
+from oncelog.testing.schedule import MACHINE, NETWORK, PROCESS, Schedule
 
 __all__ = [
+    "MACHINE",
+    "NETWORK",
+    "PROCESS",
     "Broker",
     "Fault",
     "FaultDidNotHappen",
     "ImpossibleFault",
     "Injection",
     "Proxy",
+    "Schedule",
     "black_hole",
     "clock_jump",
     "cut",
