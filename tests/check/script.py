@@ -39,7 +39,7 @@ class Script:
 
     def whole(self, process: int, kind: str, op: str, **fields: object) -> Self:
         """A call and at once its completion; the fields belong to the completion."""
-        asked = [step[:3] if step[0] == "w" else ["r"] for step in _list(fields.get("steps", []))]
+        asked = _asked(_list(fields.get("steps", [])))
         ref = self.event(process, "call", op, **({"steps": asked} if asked else {}))
         self.event(process, kind, op, ref=ref, **fields)
         return self
@@ -70,6 +70,21 @@ class Script:
         ]
         given = {"end": end, "tc": self.next_n * MS} | fields
         return self.whole(process, outcome, "txn", steps=list(steps), **given)
+
+    def together(self, *txns: list[list[object]], kind: str = "ok", **fields: object) -> Self:
+        """Transactions of processes 1, 2, ... that are all under way before any is confirmed."""
+        calls = [self.event(p, "call", "txn", steps=_asked(t)) for p, t in enumerate(txns, 1)]
+        asked_at = self.next_n * MS
+        for call, steps in zip(calls, txns, strict=True):
+            given = {"end": "commit", "tc": asked_at} | fields
+            self.done(kind, call, steps=steps, **given)
+        return self
+
+    def effects(self, part: str, *effects: tuple[int, int, int], op: str = "poll") -> Self:
+        """A read of a pipeline's output: (offset, the value that it stands for, batch)."""
+        found = [[offset, [value], batch] for offset, value, batch in effects]
+        ends = {"ends": {part: [100, 100]}} if op == "final" else {}
+        return self.whole(98, "ok", op, steps=[["e", {part: found}]], **ends)
 
     def commit(self, process: int, offset: int, *, kind: str = "ok", group: str = "g") -> Self:
         asked = [group, 1, {"a:0": offset}]
@@ -111,6 +126,10 @@ def _read(records: Mapping[str, Pairs]) -> list[object]:
 
 def _writes(part: str, values: Iterable[tuple[int, int | None] | int]) -> list[list[object]]:
     return [w(part, *value) if isinstance(value, tuple) else w(part, value) for value in values]
+
+
+def _asked(steps: Iterable[list[object]]) -> list[list[object]]:
+    return [step[:3] if step[0] == "w" else ["r"] for step in steps]
 
 
 def _list(steps: object) -> list[list[object]]:

@@ -5,6 +5,8 @@ It shares no code with the broker, so that a mistake in one cannot hide in the o
 
 from oncelog.check.history import (
     HARNESS,
+    Effect,
+    Effects,
     End,
     Ends,
     Event,
@@ -12,6 +14,7 @@ from oncelog.check.history import (
     History,
     Kind,
     Op,
+    Pipe,
     Range,
     Read,
     Record,
@@ -28,6 +31,8 @@ from oncelog.check.verdict import Report, Verdict, as_json, as_text, judge
 __all__ = [
     "HARNESS",
     "BadPayload",
+    "Effect",
+    "Effects",
     "End",
     "Ends",
     "Event",
@@ -36,6 +41,7 @@ __all__ = [
     "Kind",
     "Op",
     "Payload",
+    "Pipe",
     "Range",
     "Read",
     "Record",

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from oncelog.check.derive import Place
 
@@ -19,6 +20,10 @@ class Name(StrEnum):
     ABORTED_READ = "aborted-read"
     EARLY_READ = "early-read"
     OWN_READ = "own-read"
+    READ_CYCLE = "read-cycle"
+    MIXED_CYCLE = "mixed-cycle"
+    WRITE_CYCLE = "write-cycle"
+    SEND_GAP = "send-gap"
     SEND_BACK = "send-back"
     POLL_SKIP = "poll-skip"
     POLL_BACK = "poll-back"
@@ -29,7 +34,16 @@ class Name(StrEnum):
     HOLE = "hole"
     LATEST_BACK = "latest-back"
     ZOMBIE_WRITE = "zombie-write"
+    DECISION_FLIP = "decision-flip"
     STUCK = "stuck"
+    EFFECT_LOST = "effect-lost"
+    EFFECT_TWICE = "effect-twice"
+    EFFECT_FOREIGN = "effect-foreign"
+    BATCH_TORN = "batch-torn"
+
+
+#: Legal, and never more than worth knowing.
+ALWAYS_NOTED: Final = frozenset({Name.MIXED_CYCLE, Name.WRITE_CYCLE, Name.SEND_GAP})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -436,6 +436,15 @@ class Facts:
             return seen
         return [Sighting(Place(self.home(row).name, offset), self.first_read[row]), *seen]
 
+    def events_of(self, op: int) -> tuple[int, ...]:
+        """The events of an operation: its call and its completion, as far as they are known."""
+        known = self.ops.called[op], self.ops.completed[op]
+        return tuple(event for event in known if event != NONE)
+
+    def asked(self, op: int) -> str:
+        """The same, as a sentence puts it."""
+        return "events " + ", ".join(map(str, self.events_of(op)))
+
     def rows(self) -> Iterator[int]:
         """All rows, in the order in which their values were asked for."""
         return iter(range(len(self.value)))

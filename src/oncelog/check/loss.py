@@ -1,6 +1,6 @@
-"""Is everything that was acknowledged there, and did the run come to rest?
+"""Is everything that was acknowledged there?
 
-lost-write, unseen, stuck.
+lost-write, unseen.
 """
 
 from collections.abc import Iterator
@@ -71,18 +71,3 @@ def _unseen(facts: Facts, row: int, final_event: int, is_promised: bool) -> Anom
         places=() if offset is None else (Place(part, offset),),
         is_fatal=is_promised,
     )
-
-
-def stuck_partitions(facts: Facts) -> Iterator[Anomaly]:
-    """After healing, nothing may hold the last stable offset back."""
-    for partition in facts.by_index:
-        if partition.ends is None or partition.ends[0] >= partition.ends[1]:
-            continue
-        last_stable_offset, log_end_offset = partition.ends
-        yield Anomaly(
-            name=Name.STUCK,
-            text=f"{partition.name} ends at {log_end_offset}, but its last stable offset is still "
-            f"{last_stable_offset}",
-            events=() if partition.final_event is None else (partition.final_event,),
-            places=(Place(partition.name, last_stable_offset),),
-        )

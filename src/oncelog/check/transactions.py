@@ -45,9 +45,9 @@ def _torn(facts: Facts, op: int, present_count: int, absent: list[int]) -> Anoma
     return Anomaly(
         name=Name.TORN,
         text=f"the final read holds {present_count} values of the transaction of process "
-        f"{facts.ops.process[op]} ({_asked(facts, op)}) and lacks {lacking}",
+        f"{facts.ops.process[op]} ({facts.asked(op)}) and lacks {lacking}",
         values=tuple(facts.value[row] for row in absent),
-        events=_events(facts, op),
+        events=facts.events_of(op),
     )
 
 
@@ -121,9 +121,9 @@ def _torn_offset(
     op = consumed.op[index]
     return Anomaly(
         name=Name.TORN,
-        text=f"the transaction of process {facts.ops.process[op]} ({_asked(facts, op)}) consumed "
+        text=f"the transaction of process {facts.ops.process[op]} ({facts.asked(op)}) consumed "
         f"{_range(part, consumed, index)} for group {group}: {what}, as event {event} was told",
-        events=(*_events(facts, op), event),
+        events=(*facts.events_of(op), event),
         places=(Place(part, consumed.end[index]),),
     )
 
@@ -191,9 +191,9 @@ def early_reads(facts: Facts) -> Iterator[Anomaly]:
         yield Anomaly(
             name=Name.EARLY_READ,
             text=f"event {first.event} read value {facts.value[row]} at {first.place}; the commit "
-            f"of its transaction ({_asked(facts, op)}) was {why}",
+            f"of its transaction ({facts.asked(op)}) was {why}",
             values=(facts.value[row],),
-            events=(first.event, *_events(facts, op)),
+            events=(first.event, *facts.events_of(op)),
             places=(first.place,),
         )
 
@@ -243,9 +243,9 @@ def _overlap(
     return Anomaly(
         name=Name.OVERLAP,
         text=f"group {group} consumed {_range(part, consumed, first)} "
-        f"({_asked(facts, consumed.op[first])}) and {_range(part, consumed, second)} "
-        f"({_asked(facts, consumed.op[second])})",
-        events=_events(facts, consumed.op[first]) + _events(facts, consumed.op[second]),
+        f"({facts.asked(consumed.op[first])}) and {_range(part, consumed, second)} "
+        f"({facts.asked(consumed.op[second])})",
+        events=facts.events_of(consumed.op[first]) + facts.events_of(consumed.op[second]),
         places=(Place(part, consumed.start[second]),),
     )
 
@@ -272,7 +272,7 @@ def _holes(
             text=f"group {group} consumed {_range(part, consumed, first)} and "
             f"{_range(part, consumed, second)}, but value {value} at {part}@{offset} in neither",
             values=(value,),
-            events=_events(facts, consumed.op[first]) + _events(facts, consumed.op[second]),
+            events=facts.events_of(consumed.op[first]) + facts.events_of(consumed.op[second]),
             places=(Place(part, offset),),
         )
         return
@@ -280,12 +280,3 @@ def _holes(
 
 def _range(part: str, consumed: Consumed, index: int) -> str:
     return f"{part}@[{consumed.start[index]}, {consumed.end[index]})"
-
-
-def _events(facts: Facts, op: int) -> tuple[int, ...]:
-    known = (facts.ops.called[op], facts.ops.completed[op])
-    return tuple(event for event in known if event != NONE)
-
-
-def _asked(facts: Facts, op: int) -> str:
-    return "events " + ", ".join(map(str, _events(facts, op)))

@@ -6,15 +6,19 @@ from enum import StrEnum
 from typing import Final
 
 from oncelog.check.anomaly import Anomaly, Name
+from oncelog.check.decisions import Decisions, decision_flips
 from oncelog.check.derive import Facts
+from oncelog.check.effects import PipeOutputs, pipe_anomalies
 from oncelog.check.fencing import Owners, zombie_writes
 from oncelog.check.floors import Floor, Tally, floors
-from oncelog.check.history import History, Run, Unreadable
-from oncelog.check.loss import missing_values, stuck_partitions
+from oncelog.check.history import Event, History, Run, Unreadable
+from oncelog.check.interleaving import noted_cycles, read_cycles, send_gaps
+from oncelog.check.loss import missing_values
 from oncelog.check.offsets import OffsetReads
 from oncelog.check.order import reads_back, reads_with_skips, sends_back
 from oncelog.check.places import moved_and_repeated_values, phantoms, split_offsets
 from oncelog.check.reading import Reading
+from oncelog.check.rest import Rest, stuck
 from oncelog.check.transactions import (
     consumed_ranges,
     early_reads,
@@ -69,21 +73,47 @@ class Report:
         return {finding.name.value for finding in self.findings}
 
 
+class _Evidence:
+    """All that is collected from the events of one history."""
+
+    def __init__(self, run: Run) -> None:
+        self.facts = Facts(run)
+        self.reading = Reading()
+        self.offset_reads = OffsetReads()
+        self.owners = Owners()
+        self.decisions = Decisions(self.facts)
+        self.outputs = PipeOutputs(run.pipes)
+        self.rest = Rest()
+        self.tally = Tally()
+
+    def collect(self, events: Iterable[Event]) -> None:
+        """Take in every event; each collector looks only at those that concern it."""
+        collectors = (
+            self.facts,
+            self.reading,
+            self.offset_reads,
+            self.owners,
+            self.decisions,
+            self.outputs,
+            self.rest,
+            self.tally,
+        )
+        takers = [collector.add for collector in collectors]
+        for event in events:
+            for take in takers:
+                take(event)
+        self.facts.finish()
+
+
 def judge(history: History, *, with_floors: bool = True) -> Report:
     """Read a history to its end and judge it; raises Unreadable."""
-    facts, reading, offset_reads, tally = Facts(history.run), Reading(), OffsetReads(), Tally()
-    owners = Owners()
+    evidence = _Evidence(history.run)
     try:
-        for event in history.events:
-            facts.add(event)
-            reading.add(event)
-            offset_reads.add(event)
-            owners.add(event)
-            tally.add(event)
+        evidence.collect(history.events)
     except Unreadable as error:
         raise Unreadable(error.why, source=history.source, line=error.line) from None
-    facts.finish()
-    findings = _findings(_anomalies(facts, reading, offset_reads, owners))
+    facts, tally = evidence.facts, evidence.tally
+    findings = _findings(_anomalies(evidence))
     missed = [floor for floor in floors(history.run, facts, tally) if floor.is_missed]
     return Report(
         source=history.source,
@@ -105,27 +135,31 @@ def judge(history: History, *, with_floors: bool = True) -> Report:
     )
 
 
-def _anomalies(
-    facts: Facts, reading: Reading, offset_reads: OffsetReads, owners: Owners
-) -> Iterator[Anomaly]:
+def _anomalies(evidence: _Evidence) -> Iterator[Anomaly]:
     """Every check, the most telling first. A new anomaly is one more function and one more line."""
+    facts, reading = evidence.facts, evidence.reading
     yield from split_offsets(facts)
     yield from moved_and_repeated_values(facts)
     yield from phantoms(facts)
     torn = torn_transactions(facts)
     yield from missing_values(facts, reading, frozenset(torn))
     yield from torn.values()
-    yield from torn_offsets(facts, offset_reads)
-    yield from zombie_writes(facts, owners)
+    yield from torn_offsets(facts, evidence.offset_reads)
+    yield from decision_flips(facts, evidence.decisions)
+    yield from zombie_writes(facts, evidence.owners)
     yield from reads_of_what_failed(facts)
     yield from early_reads(facts)
     yield from own_reads(facts)
+    yield from read_cycles(facts)
     yield from consumed_ranges(facts)
     yield from sends_back(facts)
     yield from reads_back(reading)
     yield from reads_with_skips(facts, reading)
-    yield from offset_reads.anomalies
-    yield from stuck_partitions(facts)
+    yield from evidence.offset_reads.anomalies
+    yield from pipe_anomalies(facts, evidence.outputs)
+    yield from stuck(facts, evidence.rest)
+    yield from noted_cycles(facts)
+    yield from send_gaps(facts)
 
 
 def _findings(anomalies: Iterable[Anomaly]) -> tuple[Finding, ...]:
