@@ -11,9 +11,9 @@ import pytest
 import oncelog
 from oncelog.client.errors import ClientError
 from oncelog.core.batch import TRANSACTIONAL
+from oncelog.testing import Proxy, lose_reply, repeat
 from oncelog.wire.errors import ErrorCode
 from tests.client.fake_broker import running
-from tests.scenarios.proxy import Proxy
 from tests.scenarios.wire import OK, TOPIC, Wire, all_of, connect, hang_up
 from tests.storage.disks import disk_of
 from tests.storage.opened import open_on, simulated
@@ -31,10 +31,6 @@ async def a_broker(**configs: str) -> AsyncIterator[tuple[oncelog.Broker, Wire]]
         await hang_up(wire)
 
 
-def port_of(broker: oncelog.Broker) -> int:
-    return int(broker.bootstrap_servers.rpartition(":")[2])
-
-
 # --- retries --------------------------------------------------------------------------------
 
 
@@ -44,8 +40,8 @@ async def test_a1_a_batch_whose_reply_was_lost_keeps_its_offset() -> None:
     async with a_broker() as (broker, wire):
         producer = await wire.init_producer()
         batch = wire.batch(sequence=0, producer_id=producer, count=3)
-        with Proxy(port_of(broker)) as proxy:
-            proxy.swallows_replies = True
+        with Proxy(broker.bootstrap_servers) as proxy:
+            proxy.fault(lose_reply("Produce"))
             unlucky = await connect(proxy.address)
             waiting = asyncio.create_task(unlucky.produce(batch))
             await wire.until_end(3)
@@ -217,8 +213,8 @@ async def test_a17_only_plain_producers_are_ever_doubled() -> None:
     """A17, A14: every request reaches the broker twice."""
     async with a_broker() as (broker, wire):
         producer = await wire.init_producer()
-        with Proxy(port_of(broker)) as proxy:
-            proxy.repeats_requests = True
+        with Proxy(broker.bootstrap_servers) as proxy:
+            proxy.fault(repeat("Produce", times=None))
             doubled = await connect(proxy.address)
             for n in range(20):
                 batch = wire.batch(sequence=n, producer_id=producer, value=b"once %d" % n)
@@ -318,9 +314,9 @@ def test_a5_a6_retries_are_recognised_after_a_kill(
             producer = await wire.init_producer()
             count = rng.randint(1, 7)
             sent.append([wire.batch(sequence=n, producer_id=producer) for n in range(count)])
-        with Proxy(port_of(broker)) as proxy:
+        with Proxy(broker.bootstrap_servers) as proxy:
             line = await connect(proxy.address)
-            proxy.swallows_replies = True
+            proxy.fault(lose_reply("Produce"))
             tasks = [
                 asyncio.create_task(line.produce(batch)) for batches in sent for batch in batches
             ]
