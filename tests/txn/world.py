@@ -86,12 +86,19 @@ class PickyFile(SimFile):
 class World:
     """One broker and those who speak to it."""
 
-    def __init__(self, settings: Mapping[str, str] | None = None, *, seed: int = 1) -> None:
+    def __init__(
+        self,
+        settings: Mapping[str, str] | None = None,
+        *,
+        seed: int = 1,
+        disk: SimDisk | None = None,
+    ) -> None:
+        """`disk` is one to begin with, instead of the empty one that can be full."""
         config = BrokerConfig().with_values({**SETTINGS, **(settings or {})}, origin="test")
         self.loop = SimLoop()
         self.disk = PickyDisk(Random(seed))
         self.broker = SimBroker(self.loop, Random(seed), config.checked())
-        self.broker.disk = self.disk
+        self.broker.disk = disk or self.disk
         self._run(self.broker.start)
         self._line = self.connect()
 
