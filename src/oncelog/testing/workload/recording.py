@@ -149,6 +149,11 @@ class RemoteRecorder:
         self.is_over = is_over == "1"
         return int(number)
 
+    def close(self) -> None:
+        """Hang up: what is under way has broken off."""
+        self._lines.close()
+        self._socket.close()
+
     def new_values(self, count: int) -> list[int]:
         """Values that nobody else writes."""
         return [self.ask("value") for _ in range(count)]
