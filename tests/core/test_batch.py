@@ -215,7 +215,7 @@ def test_the_last_sequence_wraps_to_zero(first: int, count: int, last: int) -> N
 
 
 @pytest.mark.parametrize(("ahead_ms", "is_fine"), [(0, True), (50, True), (51, False)])
-def test_a_time_too_far_ahead_is_refused(ahead_ms: int, is_fine: bool) -> None:
+def test_f92_a_time_too_far_ahead_is_refused(ahead_ms: int, is_fine: bool) -> None:
     """F92."""
     header = a_header(timestamp_ms=TIME_MS + ahead_ms)
 
@@ -230,7 +230,7 @@ def test_a_time_too_far_ahead_is_refused(ahead_ms: int, is_fine: bool) -> None:
 
 
 @pytest.mark.parametrize(("behind_ms", "is_fine"), [(0, True), (10, True), (11, False)])
-def test_a_time_too_far_behind_is_refused(behind_ms: int, is_fine: bool) -> None:
+def test_f92_a_time_too_far_behind_is_refused(behind_ms: int, is_fine: bool) -> None:
     """F92."""
     header = a_header(timestamp_ms=TIME_MS - behind_ms)
 

@@ -99,7 +99,7 @@ def expired(segments: list[SegmentFacts], *, high_watermark: int = 30, **setting
     )
 
 
-def test_segments_go_when_their_newest_record_is_old() -> None:
+def test_e84_segments_go_when_their_newest_record_is_old() -> None:
     """E84: by the times of records; no file is ever looked at."""
     segments = three_segments(TIME_MS - DAY_MS - 1, TIME_MS - DAY_MS, TIME_MS)
 
@@ -115,7 +115,7 @@ def test_retention_of_minus_one_keeps_everything() -> None:
     assert expired(three_segments(0, 0, 0), retention_ms=-1) == 0
 
 
-def test_a_record_from_the_future_keeps_its_segment_and_all_that_follow() -> None:
+def test_f92_a_record_from_the_future_keeps_its_segment_and_all_that_follow() -> None:
     """F92: none of them is removed out of order, so there is never a hole."""
     segments = three_segments(0, TIME_MS + 100 * DAY_MS, 0)
 

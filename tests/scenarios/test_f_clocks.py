@@ -21,7 +21,7 @@ HOUR_MS = 3_600_000
 YEAR_2100_MS = 4_102_444_800_000
 
 
-def test_a_jump_of_the_wall_clock_ends_no_session_and_no_wait() -> None:
+def test_f88_a_jump_of_the_wall_clock_ends_no_session_and_no_wait() -> None:
     """F88: an hour forward, then two back; spans are counted on the monotonic clock."""
 
     async def main() -> None:
@@ -53,7 +53,7 @@ def test_a_jump_of_the_wall_clock_ends_no_session_and_no_wait() -> None:
     simulated(main)
 
 
-def test_a_fetch_waits_as_long_as_it_asked_for_while_the_clock_jumps() -> None:
+def test_f88_a_fetch_waits_as_long_as_it_asked_for_while_the_clock_jumps() -> None:
     """F88."""
 
     async def main() -> float:
@@ -75,7 +75,7 @@ def test_a_fetch_waits_as_long_as_it_asked_for_while_the_clock_jumps() -> None:
 
 
 @running
-async def test_a_time_far_ahead_is_refused_or_kept_as_the_topic_says() -> None:
+async def test_f92_a_time_far_ahead_is_refused_or_kept_as_the_topic_says() -> None:
     """F92."""
     async with oncelog.Broker() as broker:
         wire = await connect(broker.bootstrap_servers)
@@ -96,7 +96,7 @@ async def test_a_time_far_ahead_is_refused_or_kept_as_the_topic_says() -> None:
 
 
 @running
-async def test_one_odd_time_does_not_hide_the_others_from_a_lookup() -> None:
+async def test_f92_one_odd_time_does_not_hide_the_others_from_a_lookup() -> None:
     """F92: 1970 and 2100 between records of today."""
     async with oncelog.Broker() as broker:
         wire = await connect(broker.bootstrap_servers)
@@ -121,7 +121,7 @@ async def test_one_odd_time_does_not_hide_the_others_from_a_lookup() -> None:
 
 
 @pytest.mark.parametrize("odd_ms", [0, YEAR_2100_MS])
-def test_one_odd_time_neither_keeps_nor_removes_the_others(odd_ms: int) -> None:
+def test_f92_one_odd_time_neither_keeps_nor_removes_the_others(odd_ms: int) -> None:
     """F92: retention looks at segments, oldest first, and at the newest record in each."""
     settings = {
         "log.retention.ms": "60000",
@@ -159,7 +159,7 @@ def first_at_or_after(times: list[int], asked: int) -> int | None:
     segment_bytes=st.sampled_from([200, 500, 100_000]),
     index_interval_bytes=st.sampled_from([1, 200, 100_000]),
 )
-def test_a_lookup_finds_the_first_record_that_is_not_older(
+def test_f94_a_lookup_finds_the_first_record_that_is_not_older(
     times: list[int], segment_bytes: int, index_interval_bytes: int
 ) -> None:
     """F94: times that go back never make a lookup skip a later or equal record."""
@@ -185,7 +185,7 @@ def test_a_lookup_finds_the_first_record_that_is_not_older(
     simulated(main)
 
 
-def test_append_times_that_go_back_do_not_confuse_a_lookup() -> None:
+def test_f94_append_times_that_go_back_do_not_confuse_a_lookup() -> None:
     """F94: the broker's clock goes back ten seconds while it stamps records."""
 
     async def main() -> None:

@@ -121,7 +121,7 @@ def test_e69_a_run_of_zeros_at_the_end_is_cut_and_kept_aside(zeros: int) -> None
     assert any(isinstance(note, notes.TailCut) for note in opened.notes)
 
 
-def test_every_bit_flipped_above_the_sync_point_is_noticed() -> None:
+def test_e74_every_bit_flipped_above_the_sync_point_is_noticed() -> None:
     """E74 above the sync point. Bytes 12-15, the leader epoch, are under no checksum."""
     files, state = written(ONE_SEGMENT, batches=4, synced=2)
     start = 2 * BATCH_BYTES
@@ -176,7 +176,7 @@ def test_a_cut_in_an_early_segment_takes_the_later_ones_along(synced: int | None
 
 @pytest.mark.parametrize("position", [0, 5, 6, 7, 8, 10, 11, 16])
 @pytest.mark.parametrize("batch", [0, 1, 2])
-def test_damage_below_the_sync_point_closes_the_partition_and_touches_nothing(
+def test_e74_damage_below_the_sync_point_closes_the_partition_and_touches_nothing(
     batch: int, position: int
 ) -> None:
     """E74, P13: what was synced is never cut and never skipped."""
@@ -205,7 +205,7 @@ def test_a_log_shorter_than_its_sync_point_stays_closed(cut: int) -> None:
     assert after == files
 
 
-def test_a_lost_segment_below_the_sync_point_closes_the_partition() -> None:
+def test_e80_a_lost_segment_below_the_sync_point_closes_the_partition() -> None:
     """E80: never renumbered, never skipped in silence."""
     config = small_segments()
     files, _ = written(config, batches=12, synced=12)
@@ -257,7 +257,7 @@ HARMED = [
 
 
 @pytest.mark.parametrize(("suffix", "harm", "clean"), HARMED)
-def test_a6_d57_indexes_snapshots_and_epochs_are_rebuilt_from_the_log(
+def test_a6_d57_e75_indexes_snapshots_and_epochs_are_rebuilt_from_the_log(
     suffix: str, harm: str, clean: bool
 ) -> None:
     """A6, D57, check 24, K6: the state and every lookup by offset and time are as before."""
@@ -321,7 +321,7 @@ def test_d57_times_that_do_not_grow_are_found_after_lost_index_entries() -> None
         assert (found.offset, newest.offset) == (2, 2)
 
 
-def test_strays_of_a_crash_are_removed() -> None:
+def test_e80_strays_of_a_crash_are_removed() -> None:
     """E80."""
     files, state = written(ONE_SEGMENT, batches=3, synced=3)
     strays = {
@@ -568,7 +568,7 @@ def at_later() -> Now:
     return Now(TIME_MS + 100_000, 100_000)
 
 
-def test_a_checkpoint_that_cannot_be_read_only_costs_time() -> None:
+def test_e75_a_checkpoint_that_cannot_be_read_only_costs_time() -> None:
     """E75: without it all of the log is checked."""
     config = small_segments()
     files, state = written(config, batches=12, synced=12)
