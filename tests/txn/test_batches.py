@@ -131,6 +131,19 @@ def test_a_committed_batch_of_v1_sent_again_is_refused_before_it_is_compared(wor
     assert ends(world) == (2, 2)
 
 
+def test_a8_a_raised_epoch_begins_at_sequence_zero(world: World) -> None:
+    """The epoch is raised by InitProducerId, in the middle of a count."""
+    producer = Producer(world).ready()
+    producer.begin({0: [b"%d" % n for n in range(5)]}).commit()
+    assert producer.init(supplied=producer.identity).producer_epoch == 1
+    assert producer.add(0) == OK
+
+    late = producer.send(0, b"late", sequence=5).error_code
+    first = producer.send(0, b"first", sequence=0).error_code
+
+    assert (late, first) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, OK)
+
+
 def test_a10_a_v2_transaction_begins_at_sequence_zero(world: World) -> None:
     """Check 16, flaw 10.7."""
     producer = Producer(world, is_v2=True).ready()

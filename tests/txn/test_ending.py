@@ -334,6 +334,24 @@ def test_b21_a_stray_batch_of_v1_does_not_join_the_next_transaction(
     assert read(world) == [b"c"]
 
 
+@pytest.mark.parametrize("version", [9, 11, 12])
+def test_b21_a_late_batch_of_v2_does_not_join_the_next_transaction(
+    world: World, version: int
+) -> None:
+    """Its epoch is that of the transaction it was sent for."""
+    producer = v2(world).begin({0: [b"a"]})
+    late = producer.a_produce({(TOPIC, 0): producer.batch(b"late", sequence=1)})
+    producer.abort()
+    producer.begin({0: [b"b"], 1: [b"b"]})
+
+    reply = world.connect().ask(late, version)
+    producer.commit()
+
+    answer = reply.responses[0].partition_responses[0]
+    assert answer.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert (read(world), read(world, partition=1)) == ([b"b"], [b"b"])
+
+
 def test_a_stale_batch_does_not_make_room_for_another(world: World) -> None:
     """Flaw 10.4: a batch of an older epoch does not count as speaking, even where it is news."""
     older, old, new = world.connect(), world.connect(), world.connect()

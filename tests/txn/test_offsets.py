@@ -127,16 +127,26 @@ def test_a_marker_is_answered_when_its_offsets_are_decided(world: World) -> None
     assert committed(world, require_stable=True) == [Committed(OK, 7)]
 
 
-def test_g103_a_later_plain_commit_is_not_overwritten(world: World) -> None:
+@pytest.mark.parametrize("plain_first", [True, False])
+@pytest.mark.parametrize("commits", [True, False])
+def test_g103_a_later_plain_commit_is_not_overwritten(
+    world: World, plain_first: bool, commits: bool
+) -> None:
     """Check 105, flaw 10.22 c (KAFKA-5247); the same after a replay, scenario G103."""
+    find_coordinator(world, GROUP, key_type=0)
+    if plain_first:
+        assert commit_plainly(world, 200) == OK
     producer = with_offsets(world, 100)
-    assert commit_plainly(world, 200) == OK
-    producer.commit()
+    if not plain_first:
+        assert commit_plainly(world, 200) == OK
+    producer.decide(commits)
+    producer.settle()
 
     before = committed(world, require_stable=True)
     world.crash()
 
-    assert before == committed(world, require_stable=True) == [Committed(OK, 200)]
+    expected = [Committed(OK, 100 if plain_first and commits else 200)]
+    assert before == committed(world, require_stable=True) == expected
 
 
 def test_a_timeout_drops_what_was_pending(world: World) -> None:

@@ -172,12 +172,19 @@ def test_h112_interleaved_transactions_are_told_apart(
     one, other = rivals(world, "one", "other", is_v2=is_v2)
     for number in range(10):
         one.begin({0: [b"one %d" % number]})
+        if crashes:
+            world.crash()
         other.begin({0: [b"other %d" % number]})
         if crashes:
             world.crash()
-            one, other = one.twin(world), other.twin(world)
-    one.abort()
-    other.commit()
+    one.decide(False)
+    if crashes:
+        world.crash()
+    other.decide(True)
+    if crashes:
+        world.crash()
+    one.settle()
+    other.settle()
 
     kept = [b"other %d" % number for number in range(10)]
     assert read(world) == kept
@@ -314,6 +321,31 @@ def test_a_fetch_that_waits_at_the_stable_end_wakes_with_the_decision(
     assert world.now_ms - began < 1_000
     assert aborted(data) == ([] if committed else [(producer.producer_id, 0)])
     assert [r.value for r in deliver(data, 0).records] == ([b"a"] if committed else [])
+
+
+def test_g107_a_consumer_that_waits_behind_a_long_transaction_gets_all_of_it(
+    world: World,
+) -> None:
+    """Twenty seconds, with others committing behind it: nothing before, nothing skipped."""
+    long, other = rivals(world, "long", "other", is_v2=True)
+    line = world.connect()
+    sent: list[bytes] = []
+    early: list[bytes] = []
+    for second in range(20):
+        waiting = line.begin(a_fetch(0, max_wait_ms=1_000), 12)
+        for name, producer in ((b"long", long), (b"other", other)):
+            sent.append(b"%s %d" % (name, second))
+            assert producer.send(0, sent[-1]).error_code == OK
+        other.commit()
+        data = fetched(line.answer(waiting))
+        early += [record.value or b"" for record in deliver(data, 0).records]
+    waiting = line.begin(a_fetch(0, max_wait_ms=20_000), 12)
+    long.commit()
+    first = deliver(fetched(line.answer(waiting)), 0)
+
+    values = [record.value or b"" for record in first.records]
+    assert early == []
+    assert values + read(world, offset=first.next_offset) == sent
 
 
 def test_a_fetch_does_not_wake_for_what_it_may_not_read(world: World) -> None:

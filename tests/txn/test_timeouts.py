@@ -132,17 +132,23 @@ def test_a_producer_recovers_its_identity_after_a_timeout(world: World, is_v2: b
     assert read(world) == [b"b"]
 
 
-def test_b20_a_batch_that_was_held_past_the_timeout_opens_nothing(world: World) -> None:
-    """Scenario B20: V1, to a partition that was added and never written to."""
-    producer = Producer(world, timeout_ms=10_000).ready()
-    assert producer.add(0) == OK
+@pytest.mark.parametrize("is_v2", [False, True])
+def test_b20_a_batch_that_was_held_past_the_timeout_opens_nothing(
+    world: World, is_v2: bool
+) -> None:
+    """Scenario B20: to a partition that was never written to; a V1 producer has added it."""
+    producer = Producer(world, is_v2=is_v2, timeout_ms=10_000).ready().begin({1: [b"a"]})
+    if not is_v2:
+        assert producer.add(0) == OK
     held = producer.a_produce({(TOPIC, 0): producer.batch(b"held")})
     world.pass_ms(11_000)
 
-    reply = world.ask(held, 11)
+    reply = world.ask(held, 12 if is_v2 else 11)
 
     assert reply.responses[0].partition_responses[0].error_code == STALE
-    assert ends(world) == (1, 1)
+    markers_only = 0 if is_v2 else 1
+    assert ends(world) == (markers_only, markers_only)
+    assert ends(world, partition=1) == (2, 2)
 
 
 def test_b24_an_addition_that_was_held_past_the_timeout_is_refused(world: World) -> None:
