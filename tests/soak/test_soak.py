@@ -13,7 +13,7 @@ from oncelog.check import Verdict, judge, open_history
 @pytest.mark.slow
 def test_a_short_soak_survives_its_kills_and_says_what_it_saw(tmp_path: Path) -> None:
     report, directory = tmp_path / "soak.json", tmp_path / "soak"
-    command = [sys.executable, "-m", "oncelog", "soak", "--for", "10s", "--kill-every", "2s"]
+    command = [sys.executable, "-m", "oncelog", "soak", "--for", "7s", "--kill-every", "2s"]
     command += ["--seed", "3", "--dir", str(directory), "--json", str(report)]
 
     done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
@@ -26,7 +26,7 @@ def test_a_short_soak_survives_its_kills_and_says_what_it_saw(tmp_path: Path) ->
     assert found["client_kills"] >= 1
     assert found["committed"] > 20
     assert found["input_records"] == found["copied_records"] > 100
-    assert len(found["samples"]) >= 5
+    assert len(found["samples"]) >= 3
     assert all(each["rss_bytes"] > 1 << 20 for each in found["samples"])
     assert found["handles"]["end"] > 10
     assert found["threads"]["end"] >= 1
