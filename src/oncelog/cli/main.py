@@ -29,6 +29,7 @@ COMMANDS: Final = {
     "group": ("oncelog.cli.group", "list, describe, reset and delete consumer groups"),
     "txn": ("oncelog.cli.txn", "list, describe, find, abort and fence transactions"),
     "producers": ("oncelog.cli.producers", "who writes to a topic, and who holds up its readers"),
+    "app": ("oncelog.cli.app", "run a service of transactional functions and listeners"),
     "run": ("oncelog.cli.run", "run a pipeline on Apache Spark"),
     "pipeline": ("oncelog.cli.pipeline", "how far pipelines have come; move or forget them"),
     "demo": ("oncelog.cli.demo", "see exactly-once at work, with everything killed on the way"),

@@ -1,4 +1,4 @@
-"""Lines that stay and, where somebody watches, one below them that changes."""
+"""Lines that stay and, where somebody watches, some below them that change."""
 
 import os
 import shutil
@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable
 from typing import Final, TextIO
 
-#: How often a stream that is not a terminal gets the changing line.
+#: How often a stream that is not a terminal gets the changing lines.
 _EVERY_S: Final = 10.0
 _CLEAR: Final = "\r\x1b[K"
+_UP: Final = "\x1b[A"
 
 
 class Terminal:
@@ -22,7 +23,7 @@ class Terminal:
         every_s: float = _EVERY_S,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Elsewhere than on a terminal the changing line is written once in `every_s`."""
+        """Elsewhere than on a terminal the changing lines are written once in `every_s`."""
         self.is_live = stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
         self._stream = stream
         self._every_s = every_s
@@ -36,28 +37,33 @@ class Terminal:
         """A line that stays."""
         with self._lock:
             if self.is_live:
-                self._stream.write(_CLEAR)
+                self._stream.write(self._cleared())
             self._stream.write(f"{text}\n")
             if self.is_live:
                 self._stream.write(self._shown)
             self._stream.flush()
 
-    def show(self, text: str) -> None:
-        """The line that changes."""
+    def show(self, *lines: str) -> None:
+        """The lines that change."""
         with self._lock:
             if self.is_live:
+                before = self._cleared()
                 # A line that wraps could not be taken back.
-                self._shown = text[: shutil.get_terminal_size().columns - 1]
-                self._stream.write(f"{_CLEAR}{self._shown}")
+                width = shutil.get_terminal_size().columns - 1
+                self._shown = "\n".join(line[:width] for line in lines)
+                self._stream.write(f"{before}{self._shown}")
             elif self._now() - self._shown_s >= self._every_s:
                 self._shown_s = self._now()
-                self._stream.write(f"{text}\n")
+                self._stream.writelines(f"{line}\n" for line in lines)
             self._stream.flush()
 
     def clear(self) -> None:
-        """Take the changing line away."""
+        """Take the changing lines away."""
         with self._lock:
             if self.is_live and self._shown:
-                self._stream.write(_CLEAR)
+                self._stream.write(self._cleared())
                 self._stream.flush()
             self._shown = ""
+
+    def _cleared(self) -> str:
+        return _CLEAR + f"{_UP}{_CLEAR}" * self._shown.count("\n")

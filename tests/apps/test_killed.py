@@ -1,0 +1,127 @@
+"""Services that are killed at each step, come and go, or lose their broker: every record counts once."""
+
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import oncelog
+from oncelog.check import Op
+from oncelog.testing import kill
+from tests.apps.service import STEPS
+from tests.apps.world import SHORT_SESSIONS, World, judged, until, world
+from tests.peers.kafka import running_kafka
+
+
+def die_at_each_step(run: World) -> None:
+    for step in STEPS:
+        run.feed(30)
+        run.recorder.note(Op.FAULT, what=step, target="a")
+        assert run.start("a", die_at=step).wait(40) == -signal.SIGKILL
+        run.recorder.note(Op.FAULT, what=step, target="a", over=True)
+    run.start("a")
+    run.until_copied()
+    run.end()
+    run.read()
+
+
+def test_a_service_that_dies_at_any_step_counts_every_record_once(tmp_path: Path) -> None:
+    with (
+        oncelog.Broker(SHORT_SESSIONS, process=True) as broker,
+        world(broker.bootstrap_servers, tmp_path) as run,
+    ):
+        die_at_each_step(run)
+
+    assert run.copies == run.inputs
+    report = judged(tmp_path)
+    assert report.counts["faults"] == len(STEPS)
+    # Dead before and after the commit: nobody was left to tell, and both are accounted for.
+    assert run.server.unknown_count >= 2
+
+
+@pytest.mark.peers
+def test_the_same_on_apache_kafka(tmp_path: Path) -> None:
+    settings = {**SHORT_SESSIONS, "group.initial.rebalance.delay.ms": "0"}
+    with running_kafka(settings) as kafka, world(kafka.bootstrap_servers, tmp_path) as run:
+        die_at_each_step(run)
+
+    assert run.copies == run.inputs
+    assert judged(tmp_path).counts["faults"] == len(STEPS)
+
+
+def test_services_that_come_and_go_count_every_record_once(tmp_path: Path) -> None:
+    """A storm of rebalances, in order and by force, each in the middle of somebody's transactions."""
+    with (
+        oncelog.Broker(SHORT_SESSIONS, process=True) as broker,
+        world(broker.bootstrap_servers, tmp_path) as run,
+    ):
+        services: list[subprocess.Popen[bytes]] = [run.start("a"), run.start("b")]
+        for number, instance in enumerate(["c", "a", "b", "c", "a"]):
+            run.feed(60)
+            before = run.committed()
+            services.append(run.start(instance))
+            leaving = services.pop(0)
+            leaving.send_signal(signal.SIGKILL if number % 2 else signal.SIGTERM)
+            leaving.wait(30)
+            until("work goes on", lambda: run.committed() > before)  # noqa: B023
+        run.until_copied()
+        run.end()
+        run.read()
+
+    assert run.copies == run.inputs
+    assert judged(tmp_path).counts["confirmed"] > 250
+
+
+def test_a_broker_that_dies_takes_nothing_with_it(tmp_path: Path) -> None:
+    with (
+        oncelog.Broker(SHORT_SESSIONS, process=True, faults=True) as broker,
+        world(broker.bootstrap_servers, tmp_path) as run,
+    ):
+        run.start("a")
+        run.start("b")
+        for _ in range(4):
+            run.feed(60)
+            run.recorder.note(Op.FAULT, what="kill", target="n1")
+            broker.fault(kill())
+            run.recorder.note(Op.FAULT, what="kill", target="n1", over=True)
+        run.until_copied()
+        run.end()
+        run.read()
+
+    assert run.copies == run.inputs
+    assert judged(tmp_path).counts["confirmed"] > 250
+
+
+def test_at_least_once_repeats_and_loses_nothing(tmp_path: Path) -> None:
+    with (
+        oncelog.Broker(SHORT_SESSIONS, process=True) as broker,
+        world(broker.bootstrap_servers, tmp_path) as run,
+    ):
+        run.feed(30)
+        dying = run.start("a", die_at="before-offsets", delivery="at_least_once")
+        assert dying.wait(40) == -signal.SIGKILL
+        run.start("a", delivery="at_least_once")
+        run.until_copied()
+        run.end()
+        run.read()
+
+    assert set(run.copies) == set(run.inputs)
+    assert run.copies.total() > run.inputs.total()
+
+
+def test_at_most_once_loses_and_repeats_nothing(tmp_path: Path) -> None:
+    with (
+        oncelog.Broker(SHORT_SESSIONS, process=True) as broker,
+        world(broker.bootstrap_servers, tmp_path) as run,
+    ):
+        run.feed(30)
+        dying = run.start("a", die_at="handling", delivery="at_most_once")
+        assert dying.wait(40) == -signal.SIGKILL
+        run.start("a", delivery="at_most_once")
+        run.until_copied()
+        run.end()
+        run.read()
+
+    assert max(run.copies.values(), default=0) <= 1
+    assert run.copies.total() < run.inputs.total()
