@@ -5,7 +5,7 @@ was handed records has no part in it.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from oncelog.check.anomaly import Anomaly, Name
 from oncelog.check.derive import CONFIRMED, FAILED, IS_TXN, NONE, Facts, Place
@@ -22,6 +22,8 @@ class _Marker(NamedTuple):
 class Decisions:
     """Collects the markers that do not say what their transaction's client was told."""
 
+    OPS: Final = frozenset({Op.MARKER})
+
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
         #: By operation. A marker that agrees with a definite outcome is not kept.
@@ -29,7 +31,7 @@ class Decisions:
 
     def add(self, event: Event) -> None:
         """Take in the next event."""
-        if event.op is not Op.MARKER or event.end is None:
+        if event.end is None:
             return
         for part, offset in (event.details.at or {}).items():
             place = Place(part, NONE if offset is None else offset)

@@ -6,7 +6,7 @@ own: each of its records names the input that it stands for, and the batch that 
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from oncelog.check.anomaly import Anomaly, Name
 from oncelog.check.derive import FAILED, NONE, READ_IN_FINAL, Facts, Place, line_of
@@ -54,6 +54,8 @@ def _keep(kept: list[_Seen], found: _Seen) -> None:
 
 class PipeOutputs:
     """Collects the output of every pipeline of the run."""
+
+    OPS: Final = frozenset({Op.BATCH, Op.POLL, Op.TXN, Op.FINAL})
 
     def __init__(self, pipes: tuple[Pipe, ...]) -> None:
         self.outputs = {pipe.name: _Output(pipe) for pipe in pipes}

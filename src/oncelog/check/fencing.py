@@ -7,6 +7,7 @@ whose own `open` was confirmed before the newer one was asked for.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
 from oncelog.check.anomaly import Anomaly, Name
 from oncelog.check.derive import IS_TXN, NONE, READ, Facts
@@ -68,6 +69,8 @@ class _Grants:
 class Owners:
     """Collects who opened which id, and which transactions had a newer owner before they ended."""
 
+    OPS: Final = frozenset({Op.OPEN, Op.TXN})
+
     def __init__(self) -> None:
         #: The newer owner, by the event that completes the transaction.
         self.outdated: dict[int, _Grant] = {}
@@ -76,8 +79,6 @@ class Owners:
 
     def add(self, event: Event) -> None:
         """Take in the next event."""
-        if event.op is not Op.OPEN and event.op is not Op.TXN:
-            return
         tid = event.details.tid
         if event.kind is Kind.CALL:
             if tid is not None:

@@ -10,6 +10,7 @@ from math import ceil
 from typing import Final
 
 from oncelog.check.derive import Facts
+from oncelog.check.fields import INT64
 from oncelog.check.history import End, Event, Kind, Op, Run, Write
 
 CONFIRMED: Final = 200
@@ -51,18 +52,24 @@ class Tally:
         self.confirmed_in_quiet = 0
         self._active: set[tuple[str, str | None]] = set()
         self._is_over = False  # healed: what follows is no load
-        self._last_t: int | None = None
+        self._last_t = INT64  # of the event before, and for the first one no time has passed
         self._writing: dict[str, dict[int, int]] = {}  # partition -> open calls -> process
-        self._parts: dict[int, frozenset[str]] = {}  # open call -> its partitions
+        self._parts: dict[int, set[str]] = {}  # open call -> its partitions
 
     def add(self, event: Event) -> None:
         """Take in the next event."""
-        self._pass_time(event.t)
+        if not self._active and not self._is_over:
+            self.quiet_ns += max(0, event.t - self._last_t)
+        self._last_t = event.t
         if event.moved:
             self.rebalances += 1
+        if event.op is Op.SEND or event.op is Op.TXN:
+            self._add_operation(event)
+        elif event.kind is Kind.NOTE:
+            self._add_note(event)
+
+    def _add_note(self, event: Event) -> None:
         match event.op:
-            case Op.SEND | Op.TXN:
-                self._add_operation(event)
             case Op.FAULT:
                 self._add_fault(event)
             case Op.HEAL:
@@ -73,11 +80,6 @@ class Tally:
                 self._close_calls_of(event.process)
             case _:
                 pass
-
-    def _pass_time(self, t: int) -> None:
-        if self._last_t is not None and not self._active and not self._is_over:
-            self.quiet_ns += max(0, t - self._last_t)
-        self._last_t = t
 
     def _add_operation(self, event: Event) -> None:
         if event.kind is Kind.CALL:
@@ -97,12 +99,14 @@ class Tally:
             self.failed += 1
 
     def _open_call(self, event: Event) -> None:
-        parts = frozenset(step.part for step in event.steps if isinstance(step, Write))
+        parts = {step.part for step in event.steps if type(step) is Write}
         self._parts[event.n] = parts
         others: set[int] = set()
-        for part in sorted(parts):
+        for part in parts:
             writing = self._writing.setdefault(part, {})
-            others.update(call for call, process in writing.items() if process != event.process)
+            for call, process in writing.items():
+                if process != event.process:
+                    others.add(call)
             writing[event.n] = event.process
         self.overlapping += len(others)
 

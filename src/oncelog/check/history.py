@@ -48,6 +48,8 @@ class Unreadable(Exception):
 class Kind(StrEnum):
     """What an event says about its operation."""
 
+    __hash__ = str.__hash__  # that of Enum is written in Python, and every event is looked up
+
     CALL = "call"  # asked for
     OK = "ok"  # confirmed
     FAIL = "fail"  # certainly without effect
@@ -57,6 +59,8 @@ class Kind(StrEnum):
 
 class Op(StrEnum):
     """What was done."""
+
+    __hash__ = str.__hash__  # as above
 
     TXN = "txn"
     SEND = "send"
@@ -287,7 +291,7 @@ class _Protocol:
         self._retired: dict[int, int] = {}  # process -> the unknown event that ended it
 
     def check(self, event: Event) -> None:
-        n, _, process, kind, op, ref, *_ = event
+        n, process, kind, op, ref = event.n, event.process, event.kind, event.op, event.ref
         if n != self._next_n:
             raise Wrong(f"event {n} where {self._next_n} was expected")
         self._next_n += 1
@@ -366,7 +370,7 @@ def _event(fields: dict[str, Any]) -> Event:
         _OPS[op],
         ref,
         () if steps is None else _steps(steps),
-        None if end is None else End(_end(end, "end")),
+        None if end is None else _ENDS[_end(end, "end")],
         None if tc is None else integer(tc, "tc"),
         None if producer is None else pair(producer, "id"),
         None if group is None else _group(group),
@@ -390,6 +394,11 @@ def _steps(found: object) -> tuple[Step, ...]:
 
 def _step(found: object) -> Step:
     match found:
+        case ["w", str() as part, int() as value, at] if type(value) is type(at) is int:
+            # What most steps are. Everything else is looked at more closely.
+            if -INT64 <= value < INT64 and 0 <= at < INT64:
+                return Write(part, value, at)
+            return Write(part, integer(value, "value"), offset(at))
         case ["w", str() as part, value]:
             return Write(part, integer(value, "value"))
         case ["w", str() as part, value, at]:
@@ -480,6 +489,7 @@ def _pipes(found: object, name: str) -> tuple[Pipe, ...]:
 
 _KINDS: Final[Mapping[str, Kind]] = {kind.value: kind for kind in Kind}
 _OPS: Final[Mapping[str, Op]] = {op.value: op for op in Op}
+_ENDS: Final[Mapping[str, End]] = {end.value: end for end in End}
 _ALWAYS: Final = ("n", "t", "p", "ref", "e", "op")
 _OFTEN: Final = ("steps", "group", "moved", "id", "end", "tc")
 

@@ -5,7 +5,7 @@ the state at the call is all they need; they are judged as events arrive.
 """
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from oncelog.check.anomaly import Anomaly, Name
 from oncelog.check.derive import Place
@@ -46,6 +46,8 @@ class _Fetch:
 
 class OffsetReads:
     """Judges every `latest` and `committed` read."""
+
+    OPS: Final = frozenset({Op.LATEST, Op.COMMIT, Op.TXN, Op.COMMITTED, Op.HEAL, Op.CRASH})
 
     def __init__(self) -> None:
         self.anomalies: list[Anomaly] = []

@@ -26,6 +26,8 @@ class _Probe:
 class Rest:
     """Collects what was seen after healing."""
 
+    OPS: Final = frozenset({Op.HEAL, Op.STATE, Op.TXN, Op.SEND})
+
     def __init__(self) -> None:
         self.healed_at: int | None = None  # a time, as are those of events
         self.state: Event | None = None  # the last one

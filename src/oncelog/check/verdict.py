@@ -1,6 +1,6 @@
 """Judging a history: read it once, name what is wrong, say how sure the verdict is."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -11,7 +11,7 @@ from oncelog.check.derive import Facts
 from oncelog.check.effects import PipeOutputs, pipe_anomalies
 from oncelog.check.fencing import Owners, zombie_writes
 from oncelog.check.floors import Floor, Tally, floors
-from oncelog.check.history import Event, History, Run, Unreadable
+from oncelog.check.history import Event, History, Op, Run, Unreadable
 from oncelog.check.interleaving import noted_cycles, read_cycles, send_gaps
 from oncelog.check.loss import missing_values
 from oncelog.check.offsets import OffsetReads
@@ -87,22 +87,22 @@ class _Evidence:
         self.tally = Tally()
 
     def collect(self, events: Iterable[Event]) -> None:
-        """Take in every event; each collector looks only at those that concern it."""
-        collectors = (
-            self.facts,
-            self.reading,
-            self.offset_reads,
-            self.owners,
-            self.decisions,
-            self.outputs,
-            self.rest,
-            self.tally,
-        )
-        takers = [collector.add for collector in collectors]
+        """Take in every event."""
+        takers = {op: self._takers(op) for op in Op}
         for event in events:
-            for take in takers:
+            for take in takers[event.op]:
                 take(event)
         self.facts.finish()
+
+    def _takers(self, op: Op) -> tuple[Callable[[Event], None], ...]:
+        """Who looks at such events: to ask everybody about millions of them takes its time."""
+        takers: list[Callable[[Event], None]] = [self.facts.add, self.tally.add]
+        if op is not Op.SEND:
+            takers.append(self.reading.add)
+        for collector in (self.offset_reads, self.owners, self.decisions, self.outputs, self.rest):
+            if op in collector.OPS:
+                takers.append(collector.add)
+        return tuple(takers)
 
 
 def judge(history: History, *, with_floors: bool = True) -> Report:
