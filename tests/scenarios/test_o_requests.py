@@ -5,6 +5,7 @@ import struct
 from collections.abc import Mapping
 from random import Random
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -25,6 +26,7 @@ from oncelog.wire.messages.find_coordinator import FindCoordinatorRequest
 from oncelog.wire.messages.heartbeat import HeartbeatRequest
 from oncelog.wire.messages.init_producer_id import InitProducerIdRequest
 from oncelog.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from oncelog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from oncelog.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -459,6 +461,20 @@ def test_o225_a_name_that_stands_twice_is_made_not_even_once(victim: Victim) -> 
 
     assert set(codes) == {ErrorCode.INVALID_REQUEST}
     assert count is None
+
+
+@pytest.mark.parametrize("version", [10, 11])
+@pytest.mark.parametrize("wanted", [{"name": None}, {"name": None, "topic_id": UUID(int=7)}])
+def test_o217_a_topic_without_a_name_is_refused_by_versions_that_need_one(
+    victim: Victim, version: int, wanted: Mapping[str, Any]
+) -> None:
+    """Their requests have room for an id, and their replies none for a null name."""
+
+    async def main(wire: Wire) -> list[tuple[str, int]]:
+        reply = await wire.ask(MetadataRequest(topics=[MetadataRequestTopic(**wanted)]), version)
+        return [(topic.name, topic.error_code) for topic in reply.topics]
+
+    assert victim.talk(main) == [("", ErrorCode.INVALID_REQUEST)]
 
 
 # --- replies ----------------------------------------------------------------------------------

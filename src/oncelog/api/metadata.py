@@ -5,10 +5,10 @@
 id; 13 a top-level error code.
 """
 
-from uuid import UUID
+from typing import Final
 
 from oncelog.api.registry import RequestContext
-from oncelog.core.errors import BrokerError, UnknownTopicOrPartition
+from oncelog.core.errors import BrokerError, InvalidRequest, UnknownTopicOrPartition
 from oncelog.core.metadata.records import Topic
 from oncelog.core.types import INTERNAL_TOPICS, TopicPartition
 from oncelog.runtime.node import Node
@@ -22,6 +22,7 @@ from oncelog.wire.messages.metadata import (
     MetadataResponseTopic,
 )
 
+FIRST_BY_ID: Final = 12
 #: What an unsecured listener allows on a topic, as Kafka's bit field: read, write, create, delete,
 #: alter, describe, describe configs, alter configs.
 TOPIC_OPERATIONS = 0b110111111000
@@ -44,7 +45,8 @@ async def handle(node: Node, request: MetadataRequest, context: RequestContext) 
         # Before version 4 there was no switch, and asking meant creating.
         create = request.allow_auto_topic_creation if context.version >= 4 else True
         topics = [
-            await _wanted(node, wanted, create, with_operations) for wanted in request.topics or ()
+            await _wanted(node, wanted, context.version, create, with_operations)
+            for wanted in request.topics or ()
         ]
     return MetadataResponse(
         brokers=[MetadataResponseBroker(node_id=node.config.node_id, host=host, port=port)],
@@ -58,9 +60,11 @@ async def handle(node: Node, request: MetadataRequest, context: RequestContext) 
 
 
 async def _wanted(
-    node: Node, wanted: MetadataRequestTopic, create: bool, with_operations: bool
+    node: Node, wanted: MetadataRequestTopic, version: int, create: bool, with_operations: bool
 ) -> MetadataResponseTopic:
     try:
+        if version < FIRST_BY_ID and (wanted.name is None or wanted.topic_id.int):
+            raise InvalidRequest(f"before version {FIRST_BY_ID} topics are asked for by name")
         if wanted.topic_id.int:
             topic = node.metadata.topic_by_id(wanted.topic_id)
         elif wanted.name is None:
@@ -71,12 +75,11 @@ async def _wanted(
             topic = node.metadata.topic(wanted.name)
         return describe(node, topic, with_operations)
     except BrokerError as error:
-        return _failed(wanted.name, wanted.topic_id, error)
-
-
-def _failed(name: str | None, topic_id: UUID, error: BrokerError) -> MetadataResponseTopic:
-    # Version 12 takes a null name; older versions never ask by id, so they always have one.
-    return MetadataResponseTopic(error_code=error_code(error), name=name, topic_id=topic_id)
+        # A version that does not take ids has room for one in its request, and none for a null name.
+        name = wanted.name if version >= FIRST_BY_ID else wanted.name or ""
+        return MetadataResponseTopic(
+            error_code=error_code(error), name=name, topic_id=wanted.topic_id
+        )
 
 
 def describe(node: Node, topic: Topic, with_operations: bool) -> MetadataResponseTopic:
