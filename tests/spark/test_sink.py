@@ -326,3 +326,34 @@ def test_refusals_leave_the_owner_of_the_name_unharmed(
         query.stop()
         owner.close()
     assert values_of(broker.bootstrap_servers, target) == VALUES[:40]
+
+
+def test_a_micro_batch_is_one_job(
+    spark: SparkSession, broker: oncelog.Broker, topics: tuple[str, str], tmp_path: Path
+) -> None:
+    """And the query's session is left as it was: what else is done in it may be adapted."""
+    source, target = topics
+    fill(broker.bootstrap_servers, source, VALUES)
+    sink = Sink(broker.bootstrap_servers, topic=target, transactional_id=fresh("job"))
+    adaptive = []
+
+    def write(rows: DataFrame, batch_id: int) -> None:
+        sink(rows, batch_id)
+        adaptive.append(rows.sparkSession.conf.get("spark.sql.adaptive.enabled"))
+
+    query = (
+        stream(spark, broker, source, maxOffsetsPerTrigger=300)
+        .select("key", "value")
+        .writeStream.foreachBatch(write)
+        .option("checkpointLocation", str(tmp_path))
+        .trigger(availableNow=True)
+        .start()
+    )
+    try:
+        assert query.awaitTermination(90)
+    finally:
+        query.stop()
+        sink.close()
+    jobs = spark.sparkContext.statusTracker().getJobIdsForGroup(str(query.runId))
+    assert len(jobs) == len(adaptive) >= 4
+    assert set(adaptive) == {"true"}

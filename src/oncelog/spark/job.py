@@ -6,7 +6,8 @@ looks whether the write stage itself was run more than once: tasks are not told.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import Final
@@ -33,6 +34,8 @@ from oncelog.spark.write_plan import WritePlan
 #: How long the status of a stage may lag behind its end.
 _STATUS_WAIT_S: Final = 10.0
 _STATUS_PAUSE_S: Final = 0.005
+
+_ADAPTIVE: Final = "spark.sql.adaptive.enabled"
 
 #: What Spark says when it has lost the process of a task, rather than being told of an error by it.
 _LOST_TASK: Final = (
@@ -103,6 +106,21 @@ def _prepared(frame: Frame, plan: WritePlan) -> DataFrame:
 
 def _in_turn(first: Stage, second: Stage, batches):  # type: ignore[no-untyped-def]
     return second(first(batches))
+
+
+@contextmanager
+def planned_once(spark: SparkSession) -> Iterator[None]:
+    """Write within without adaptive execution, for a streaming query's own session.
+
+    What a query hands over has been planned, and the write's own shuffle must stay as it is: there is
+    nothing to adapt, but Spark would run a job for the shuffle, plan again, and run one more.
+    """
+    before = spark.conf.get(_ADAPTIVE)
+    spark.conf.set(_ADAPTIVE, "false")
+    try:
+        yield
+    finally:
+        spark.conf.set(_ADAPTIVE, before or "true")
 
 
 def evaluate(rows: DataFrame) -> None:

@@ -121,7 +121,10 @@ class Sink:
         )
         position = Position(offsets=_positions(offsets))
         try:
-            self.last = self.writer.write(batch, lambda: self.frames(rows), position, self._group)
+            with job.planned_once(spark):
+                self.last = self.writer.write(
+                    batch, lambda: self.frames(rows), position, self._group
+                )
         except (PipelineError, ClientError, PySparkException) as error:
             # Spark is given all frames and causes as one text, and searches it in a way that
             # overflows its stack if it is long. The error itself says what there is to say.
