@@ -14,7 +14,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 ROOT: Final = Path(__file__).parents[1]
 SCENARIOS: Final = Path(__file__).with_suffix(".toml")
@@ -30,7 +30,7 @@ LEADING_IDS: Final = re.compile(rf"^test_(?:{ID.pattern}_)+")
 #: processes and clients (L3), Spark (L4).
 LEVELS: Final[Mapping[str, str]] = {
     "core": "L1", "model": "L1", "wire": "L1", "storage": "L1",
-    "api": "L2", "runtime": "L2", "sim": "L2", "txn": "L2",
+    "api": "L2", "runtime": "L1", "sim": "L2", "txn": "L2",
     "client": "L3", "cli": "L3", "crash": "L3", "peers": "L3", "scenarios": "L3", "server": "L3",
     "spark": "L4", "kill": "L4",
 }  # fmt: skip
@@ -40,12 +40,17 @@ SIMULATED: Final = frozenset({"Machine", "SimBroker", "World", "simulated"})
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One row: its id, what happens, and, if no test shows it, the step that will and why not yet."""
+    """One row: its id and what happens.
+
+    If no test shows it, `later` is the step that will and `reason` why not yet. A `note` says how its
+    tests differ from the row.
+    """
 
     id: str
     title: str
     later: str | None = None
     reason: str | None = None
+    note: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,29 +92,39 @@ def ids_in(name: str) -> tuple[str, ...]:
 
 def groups() -> tuple[Group, ...]:
     """All scenarios, in the order of their numbers."""
-    data = tomllib.loads(SCENARIOS.read_text())
+    data = _data()
     later = {
         scenario: (step["title"], reason)
         for step in data["later"].values()
         for scenario, reason in step["rows"].items()
     }
+
+    def scenario(id: str, title: str) -> Scenario:
+        step, reason = later.get(id, (None, None))
+        return Scenario(id, title, step, reason, data["notes"].get(id))
+
     return tuple(
         Group(
             letter,
             group["title"],
-            tuple(
-                Scenario(f"{letter}{number}", title, *later.get(f"{letter}{number}", ()))
-                for number, title in group["rows"].items()
-            ),
+            tuple(scenario(f"{letter}{number}", title) for number, title in group["rows"].items()),
         )
         for letter, group in data["groups"].items()
     )
 
 
+def noted() -> frozenset[str]:
+    """The ids that have a note."""
+    return frozenset(_data()["notes"])
+
+
+def _data() -> dict[str, Any]:
+    return tomllib.loads(SCENARIOS.read_text())
+
+
 def excused() -> tuple[str, ...]:
     """The ids that stand under a later step; one that stands there twice is here twice."""
-    data = tomllib.loads(SCENARIOS.read_text())
-    return tuple(scenario for step in data["later"].values() for scenario in step["rows"])
+    return tuple(scenario for step in _data()["later"].values() for scenario in step["rows"])
 
 
 def showing_tests() -> Iterator[ShownBy]:
@@ -161,7 +176,8 @@ def line_of(row: Scenario, tests: list[ShownBy]) -> str:
         return f"| {row.id} | {row.title} | | later, with {row.later}: {row.reason} |"
     levels = ", ".join(sorted({test.level for test in tests}))
     links = "; ".join(f"[{test.sentence}](../{test.path})" for test in tests)
-    return f"| {row.id} | {row.title} | {levels} | {links or '**nothing**'} |"
+    note = f" ({row.note})" if row.note else ""
+    return f"| {row.id} | {row.title}{note} | {levels} | {links or '**nothing**'} |"
 
 
 def with_table(document: str) -> str:
@@ -180,7 +196,8 @@ def as_text() -> str:
         for row in group.scenarios:
             found = where.get(row.id, [])
             levels = ",".join(sorted({test.level for test in found}))
-            lines.append(f"  {row.id:<5}{levels:<9}{row.title}")
+            note = f" ({row.note})" if row.note else ""
+            lines.append(f"  {row.id:<5}{levels:<9}{row.title}{note}")
             lines += [f"{'':16}{test.path}::{test.name}" for test in found]
             if row.later is not None:
                 lines.append(f"{'':16}later, with {row.later}: {row.reason}")
