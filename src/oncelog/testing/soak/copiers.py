@@ -13,14 +13,16 @@ END_S: Final = 30.0
 
 
 class Copiers:
-    """A few copiers, named by their transactional ids."""
+    """A few copiers, named by their transactional ids; every other one is impatient."""
 
     def __init__(
         self, count: int, *, bootstrap: str, recorder_port: int, seed: int, log: Path
     ) -> None:
         self._words = [bootstrap, str(recorder_port), str(seed), str(SESSION_MS)]
         self._log = log
-        self.names = [f"copier-{number}" for number in range(count)]
+        self.names = [
+            f"copier-{number}-{'impatient' if number % 2 else 'patient'}" for number in range(count)
+        ]
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> "Copiers":
@@ -43,7 +45,8 @@ class Copiers:
         module = "oncelog.testing.workload.confluent"
         with self._log.open("ab") as log:
             self._processes[name] = subprocess.Popen(
-                [sys.executable, "-m", module, name, *self._words], stderr=log
+                [sys.executable, "-m", module, name.rpartition("-")[2], name, *self._words],
+                stderr=log,
             )
 
     def restart(self, name: str) -> None:

@@ -73,7 +73,11 @@ def as_json(summary: Summary, samples: list[Sample]) -> dict[str, object]:
 def as_text(summary: Summary) -> str:
     """For people."""
     growth = summary.memory_growth
-    slope = "" if growth is None else f", {growth / MIB:+.1f} MiB an hour"
+    slope = (
+        f"; in the last life of {summary.last_life_s:.0f} s {growth / MIB:+.1f} MiB an hour"
+        if growth is not None
+        else ""
+    )
     latency = f"p50 {summary.commit_p50_ms} ms, p99 {summary.commit_p99_ms} ms"
     rows = {
         "run": f"{summary.seconds:.0f} s, seed {summary.seed}, flush={summary.flush}",
@@ -82,7 +86,7 @@ def as_text(summary: Summary) -> str:
         f"{summary.unknown} of unknown end",
         "commit": latency,
         "copy": f"{summary.copied_records} of {summary.input_records} records",
-        "memory": f"{_mib(summary.memory)}; in the last life of {summary.last_life_s:.0f} s{slope}",
+        "memory": f"{_mib(summary.memory)}{slope}",
         "handles": _counts(summary.handles),
         "threads": _counts(summary.threads),
         "disk": _mib(summary.disk),

@@ -1,8 +1,9 @@
 """A copier that uses confluent-kafka, in a process of its own.
 
-    python -m oncelog.testing.workload.confluent TRANSACTIONAL_ID BROKER RECORDER SEED SESSION_MS
+    python -m oncelog.testing.workload.confluent PATIENCE ID BROKER RECORDER SEED SESSION_MS
 
-Its recorder is the `RecordingServer` at that port.
+PATIENCE is `patient` or `impatient`, ID its transactional id, RECORDER the port of a
+`RecordingServer`.
 """
 
 import logging
@@ -151,11 +152,13 @@ class Confluent:
         self._consumer.close()
 
 
-def main(tid: str, bootstrap: str, port: str, seed: str, session_ms: str) -> None:
+def main(patience: str, tid: str, bootstrap: str, port: str, seed: str, session_ms: str) -> None:
     """Copy until the recorder says that the run is over."""
     logging.basicConfig(level=logging.INFO, format=f"%(asctime)s {tid} %(message)s")
     recorder = RemoteRecorder(int(port))
-    client = Confluent(bootstrap, tid, session_timeout_ms=int(session_ms))
+    client = Confluent(
+        bootstrap, tid, is_patient=patience == "patient", session_timeout_ms=int(session_ms)
+    )
     Copier(client, tid, recorder, int(seed)).work()
 
 
