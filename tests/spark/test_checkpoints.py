@@ -170,3 +170,41 @@ def test_k152_an_old_checkpoint_that_plans_other_batches_is_refused(
     with pytest.raises(Exception, match="with other input than it has now"):
         windows.run()
     assert values_of(windows.servers, windows.target) == before
+
+
+def _damaged(checkpoint: Path, name: str, how: str) -> None:
+    """One file of the checkpoint is not as it was; no checksum beside it gives that away."""
+    path = checkpoint / name
+    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+    whole = path.read_bytes()
+    if how == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(b"" if how == "empty" else whole[: len(whole) // 2])
+
+
+def test_k153_a_damaged_checkpoint_is_refused_or_gone_on_from_but_never_guessed(
+    windows: Windows, tmp_path: Path
+) -> None:
+    """Batch 3 is committed, and Spark was not told: the newest files are offsets 3 and commits 2."""
+    windows.die_at(Step.COMMITTED, 3)
+    copy = tmp_path / "copy"
+    shutil.copytree(windows.checkpoint, copy)
+    before = values_of(windows.servers, windows.target)
+    for name, how in (
+        ("offsets/3", "empty"),
+        ("offsets/3", "cut"),
+        ("offsets/2", "missing"),
+        ("commits/2", "empty"),
+        ("commits/2", "cut"),
+    ):
+        _damaged(windows.checkpoint, name, how)
+        with pytest.raises(Exception, match=r"log file|end-of-input|batch 2"):
+            windows.run()
+        assert values_of(windows.servers, windows.target) == before, (name, how)
+        shutil.rmtree(windows.checkpoint)
+        shutil.copytree(copy, windows.checkpoint)
+    # An older commit is not asked for, and the batches go on.
+    _damaged(windows.checkpoint, "commits/1", "missing")
+    windows.run()
+    windows.check()
