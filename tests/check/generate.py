@@ -106,16 +106,16 @@ def long_history(operations: int) -> Iterator[str]:
     ends: list[str] = []
     for topic, logs in (("a", inputs), ("b", outputs)):
         for index, log in enumerate(logs):
-            part = f"{topic}:{index}"
-            ends.append(f'"{part}":[{len(log)},{len(log)}]')
+            name = f"{topic}:{index}"
+            ends.append(f'"{name}":[{len(log)},{len(log)}]')
             for start in range(0, len(log), FINAL_CHUNK):
                 records = _records(log, start, min(start + FINAL_CHUNK, len(log)))
-                steps = f'[["r",{{"{part}":[{records}]}}]]'
+                steps = f'[["r",{{"{name}":[{records}]}}]]'
                 yield line(
                     FINAL_READER, f'"e":"ok","ref":null,"op":"final","more":true,"steps":{steps}'
                 )
-    found = ",".join(ends)
-    yield line(FINAL_READER, f'"e":"ok","ref":null,"op":"final","ends":{{{found}}}')
+    closed = ",".join(ends)
+    yield line(FINAL_READER, f'"e":"ok","ref":null,"op":"final","ends":{{{closed}}}')
 
 
 def _records(log: Sequence[int], start: int, end: int) -> str:

@@ -7,11 +7,11 @@ missed. With several histories, an anomaly outweighs an unreadable file, and tha
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
-from oncelog.check.history import Unreadable, open_history
+from oncelog.check.history import Event, Unreadable, open_history
 from oncelog.check.verdict import Verdict, as_json, as_text, judge
 
 SUMMARY: Final = "judge recorded runs: is anything lost, doubled, moved or out of order?"
@@ -21,6 +21,8 @@ VALID: Final = 0
 ANOMALY: Final = 1
 UNREADABLE: Final = 2
 INCONCLUSIVE: Final = 3
+
+PROGRESS_EVENTS: Final = 100_000  # between two looks at how far it has come
 
 _CODES: Final = {
     Verdict.VALID: VALID,
@@ -32,7 +34,9 @@ _GRAVEST_FIRST: Final = (ANOMALY, UNREADABLE, INCONCLUSIVE, VALID)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command's arguments to a parser."""
-    parser.add_argument("histories", nargs="+", type=Path, metavar="HISTORY")
+    parser.add_argument(
+        "histories", nargs="+", type=Path, metavar="HISTORY", help="a file, or - for standard input"
+    )
     parser.add_argument(
         "--no-floors",
         action="store_true",
@@ -56,7 +60,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _check(path: Path, wants_json: bool, *, with_floors: bool) -> int:
     try:
-        report = judge(open_history(path), with_floors=with_floors)
+        history = open_history(path)
+        if sys.stderr.isatty():
+            history = history._replace(events=_counted(history.events, sys.stderr))
+        report = judge(history, with_floors=with_floors)
     except Unreadable as error:
         if wants_json:
             print(
@@ -73,3 +80,14 @@ def _check(path: Path, wants_json: bool, *, with_floors: bool) -> int:
         return UNREADABLE
     print(json.dumps(as_json(report)) if wants_json else as_text(report))
     return _CODES[report.verdict]
+
+
+def _counted(events: Iterator[Event], terminal: TextIO) -> Iterator[Event]:
+    """The same events; whoever waits for them on a terminal sees how far it has come."""
+    for event in events:
+        if event.n and event.n % PROGRESS_EVENTS == 0:
+            terminal.write(f"\r{event.n / 1e6:.1f} million events read")
+            terminal.flush()
+        yield event
+    terminal.write("\r\033[K")  # the line goes when the verdict comes
+    terminal.flush()

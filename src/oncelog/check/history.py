@@ -31,6 +31,8 @@ from oncelog.check.fields import (
 )
 
 FORMAT: Final = 1
+STANDARD_INPUT: Final = Path("-")
+STDIN_FILENO: Final = 0
 LINE_LIMIT: Final = 1 << 26  # characters of one line
 HARNESS: Final = -1  # the process number of whoever injects faults and takes notes
 
@@ -235,13 +237,19 @@ class History(NamedTuple):
 
 
 def open_history(path: Path) -> History:
-    """Read the header of a file now and its events as they are asked for."""
+    """Read the header of a file now and its events as they are asked for; `-` is standard input."""
     return parse_history(_lines(path), source=str(path))
 
 
 def _lines(path: Path) -> Iterator[str]:
+    is_input = path == STANDARD_INPUT
     try:
-        with path.open(encoding="utf-8", newline="\n") as file:
+        with open(
+            STDIN_FILENO if is_input else path,
+            encoding="utf-8",
+            newline="\n",
+            closefd=not is_input,
+        ) as file:
             while line := file.readline(LINE_LIMIT):
                 yield line
     except OSError as error:
@@ -252,7 +260,10 @@ def parse_history(lines: Iterable[str], *, source: str = "history") -> History:
     """Read the header now and the events as they are asked for; either may raise Unreadable."""
     rest = iter(lines)
     try:
-        run = _run(_json_object(next(rest, "")))
+        first = next(rest, None)
+        if first is None:
+            raise Wrong("empty: the first line must describe the run, and events follow")
+        run = _run(_json_object(first))
     except (Wrong, UnicodeDecodeError) as wrong:
         raise Unreadable(str(wrong), source=source, line=1) from None
     return History(run, _events(rest, source), source)
