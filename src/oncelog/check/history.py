@@ -83,8 +83,10 @@ class Op(StrEnum):
     FINAL = "final"
 
 
-#: What the harness notes, and nobody asks a broker for.
+#: What is only noted, since nobody asks a broker for it.
 NOTES: Final = frozenset({Op.CRASH, Op.FAULT, Op.HEAL, Op.MARKER, Op.STATE, Op.BATCH})
+#: What may be noted: a consumer is moved without a request, and a final read is the harness's own.
+MAY_BE_NOTED: Final = NOTES | {Op.ASSIGN, Op.SUBSCRIBE, Op.SEEK, Op.FINAL}
 
 
 class End(StrEnum):
@@ -307,7 +309,7 @@ class _Protocol:
             raise Wrong(f"event {n} where {self._next_n} was expected")
         self._next_n += 1
         if kind is Kind.NOTE:
-            if op not in NOTES and op is not Op.FINAL:
+            if op not in MAY_BE_NOTED:
                 raise Wrong(f"a note of {op}, which takes a call and its completion")
             return
         if op in NOTES:
