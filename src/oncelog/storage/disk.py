@@ -116,6 +116,12 @@ class RealFile:
             self._disk.opened(self)
         return self._fd
 
+    def duplicate(self) -> int:
+        """A handle that whoever asks closes; a file that was only to be synced keeps none itself."""
+        if self._fd is not None:
+            return os.dup(self._fd)
+        return os.open(self._disk.absolute(self._path), os.O_RDWR | os.O_CLOEXEC)
+
     def append(self, chunks: Sequence[Buffer]) -> None:
         """Write all of it at the end, or raise OSError and leave the file as long as it was."""
         fd, start = self.fd(), self._size
@@ -285,7 +291,7 @@ def _duplicates(files: Sequence[File]) -> list[int]:
     for file in files:
         assert isinstance(file, RealFile), f"{file.path} is not of this disk"
         with contextlib.suppress(FileNotFoundError):  # deleted meanwhile: nothing to keep
-            handles.append(os.dup(file.fd()))
+            handles.append(file.duplicate())
     return handles
 
 
