@@ -83,7 +83,7 @@ def test_events_are_cleaned_or_set_aside(spark: SparkSession, servers: str) -> N
         job.kill()
         job.wait()
 
-    assert "clean-events: 3 rows in 1 transaction," in said
+    assert "clean-events: 3 rows in 1 batch," in said
     (clean,) = records(spark, servers, "events-clean").collect()
     assert clean.key == b"ada"
     assert json.loads(clean.value) == {

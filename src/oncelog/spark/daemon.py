@@ -2,6 +2,10 @@
 
 Workers are forked from it, so each of them starts at once instead of importing for most of a second.
 Named in `spark.python.daemon.module` where executors are on this machine.
+
+PySpark itself imports after the fork, since these libraries start threads. They are two, and neither
+is missed in a fork: OpenBLAS ends its own before one and starts it again on demand, and jemalloc does
+its cleaning without one.
 """
 
 import runpy

@@ -89,11 +89,11 @@ class Summary:
 
     def __str__(self) -> str:
         rate = self.rows / self.seconds if self.seconds else 0.0
-        transactions = "transaction" if self.batches == 1 else "transactions"
+        batches = "batch" if self.batches == 1 else "batches"
         rejected = f", {self.rejected:,} to the dead letters" if self.rejected else ""
         retries = f", {self.retries} tries repeated" if self.retries else ""
         return (
-            f"{self.name}: {self.rows:,} rows in {self.batches:,} {transactions}{rejected}, "
+            f"{self.name}: {self.rows:,} rows in {self.batches:,} {batches}{rejected}, "
             f"{self.seconds:.1f} s ({rate:,.0f} rows/s){retries}, lag {self.lag:,}"
         )
 
