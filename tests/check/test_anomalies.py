@@ -1,5 +1,7 @@
 """Hand-written histories: at least three that show each anomaly, three that nearly do."""
 
+import re
+
 import pytest
 
 from oncelog.check.anomaly import ALWAYS_NOTED, Name
@@ -538,6 +540,20 @@ def test_what_is_nearly_an_anomaly_is_not_named(name: str, script: Script) -> No
 
     assert report.names == set()
     assert report.verdict == "valid"
+
+
+@pytest.mark.parametrize(("name", "script"), numbered(SHOWN))
+def test_every_anomaly_is_explained(name: str, script: Script) -> None:
+    """The sentence names what the data name: values, where they stand, and events to look at."""
+    (finding,) = [found for found in script.judge().findings if found.name == name]
+
+    for anomaly in finding.examples:
+        numbers = {int(number) for number in re.findall(r"\d+", anomaly.text)}
+        assert set(anomaly.values) <= numbers
+        assert {place.offset for place in anomaly.places} <= numbers
+        assert all(place.part in anomaly.text for place in anomaly.places)
+        assert anomaly.events
+        assert set(anomaly.events) & numbers
 
 
 def test_every_anomaly_has_three_histories_that_show_it_and_three_that_nearly_do() -> None:

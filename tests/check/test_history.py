@@ -136,6 +136,13 @@ def test_a_bad_header_is_refused(line: str, why: str) -> None:
     assert caught.value.line == 1
 
 
+@pytest.mark.parametrize("op", ["assign", "subscribe", "seek", "crash", "final", "state"])
+def test_what_no_broker_is_asked_for_may_be_noted(op: str) -> None:
+    history = parse_history([HEADER, event(e="note", op=op)])
+
+    assert judge(history, with_floors=False).verdict == "valid"
+
+
 def test_a_completion_must_fit_its_call() -> None:
     call = event(op="send", steps=[])
     other_op = event(n=1, e="ok", op="poll", ref=0)

@@ -177,19 +177,23 @@ def test_a_history_comes_from_standard_input_too() -> None:
 
 #: Judges a generated history in a process of its own, and tells what that took.
 MEASURED = """
-import json, resource, time
+import json, time
+from pathlib import Path
 from oncelog.check import judge, parse_history
+from tests.check import generate
 
-def peak_kib():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def peak_kib():  # of this program alone; getrusage remembers the one that started it
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0])
 
 before, began = peak_kib(), time.process_time()
-report = judge(parse_history(long_history(100_000)))
+report = judge(parse_history(generate.long_history(100_000)))
 took = {"cpu_s": time.process_time() - began, "bytes": 1024 * (peak_kib() - before)}
 print(json.dumps(took | {"verdict": report.verdict, "events": report.counts["events"]}))
 """
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel for the peak of memory")
 def test_a_hundred_thousand_operations_take_seconds_and_some_bytes_each() -> None:
     """Ten million have to fit into a gibibyte, with room for the program itself."""
     root = Path(__file__).parents[2]
@@ -202,4 +206,4 @@ def test_a_hundred_thousand_operations_take_seconds_and_some_bytes_each() -> Non
     assert took["events"] > 200_000
     assert took["cpu_s"] < 10  # of that process: the machine may be busy with others
     # Eight of these bytes are the generator's own: the logs from which it makes up the history.
-    assert took["bytes"] / 100_000 < 100
+    assert 20 < took["bytes"] / 100_000 < 100

@@ -71,7 +71,16 @@ class Consumed:
 class Partition:
     """One partition as all events together describe it."""
 
-    __slots__ = ("conflicts", "ends", "final_event", "index", "log_start", "name", "positions")
+    __slots__ = (
+        "conflicts",
+        "ends",
+        "ends_event",
+        "final_event",
+        "index",
+        "log_start",
+        "name",
+        "positions",
+    )
 
     def __init__(self, name: str, index: int) -> None:
         self.name = name
@@ -81,6 +90,7 @@ class Partition:
         self.log_start = 0
         self.final_event: int | None = None  # the event that closed its final read
         self.ends: tuple[int, int] | None = None  # last_stable_offset, log_end_offset, at the end
+        self.ends_event = NONE  # the one that found them
 
     def put(self, offset: int, row: int) -> None:
         """Note that a value stands at an offset."""
@@ -353,6 +363,7 @@ class Facts:
         ends = event.details.ends
         for name, (last_stable_offset, log_end_offset) in (ends or {}).items():
             self.partition(name).ends = last_stable_offset, log_end_offset
+            self.partition(name).ends_event = event.n
         if event.details.more:
             return
         for partition in self.by_index:

@@ -74,8 +74,8 @@ def _gap(facts: Facts, first: int, second: int) -> Iterator[Anomaly]:
             yield Anomaly(
                 name=Name.SEND_GAP,
                 text=f"value {facts.value[foreign]} at {part}@{offset} stands between values "
-                f"{facts.value[first]} and {facts.value[second]} of the transaction of process "
-                f"{facts.ops.process[facts.op[first]]} ({facts.asked(facts.op[first])})",
+                f"{facts.value[first]} at {part}@{low} and {facts.value[second]} at {part}@{high} "
+                f"of one transaction ({facts.asked(facts.op[first])})",
                 values=(facts.value[first], facts.value[foreign], facts.value[second]),
                 events=facts.events_of(facts.op[first]),
                 places=(Place(part, low), Place(part, offset), Place(part, high)),

@@ -8,6 +8,7 @@ from itertools import islice
 
 from oncelog.check.anomaly import Anomaly, Name
 from oncelog.check.derive import NONE, READ_BEFORE_ASKED, Facts, Place
+from oncelog.check.history import Record
 from oncelog.check.reading import Gap, Reading
 
 EXAMPLES = 3  # of the values that one reader skipped in one place
@@ -56,12 +57,16 @@ def reads_back(reading: Reading) -> Iterator[Anomaly]:
         then = "then" if is_inner else f"then event {after_event} read"
         yield Anomaly(
             name=Name.INNER_BACK if is_inner else Name.POLL_BACK,
-            text=f"event {before_event} read {part}@{before.offset}, {then} "
-            f"{part}@{after.offset}, which is not above it",
+            text=f"event {before_event} read {_what(before)} at {part}@{before.offset}, {then} "
+            f"{_what(after)} at {part}@{after.offset}, which is not above it",
             values=tuple(value for value in (before.value, after.value) if value is not None),
             events=(before_event,) if is_inner else (before_event, after_event),
             places=(Place(part, before.offset), Place(part, after.offset)),
         )
+
+
+def _what(record: Record) -> str:
+    return "something unknown" if record.value is None else f"value {record.value}"
 
 
 def reads_with_skips(facts: Facts, reading: Reading) -> Iterator[Anomaly]:

@@ -111,7 +111,7 @@ def _stuck_partitions(facts: Facts) -> Iterator[Anomaly]:
         yield Anomaly(
             name=Name.STUCK,
             text=f"{partition.name} ends at {log_end_offset}, but its last stable offset is still "
-            f"{last_stable_offset}",
-            events=() if partition.final_event is None else (partition.final_event,),
+            f"{last_stable_offset}, as event {partition.ends_event} found",
+            events=(partition.ends_event,),
             places=(Place(partition.name, last_stable_offset),),
         )

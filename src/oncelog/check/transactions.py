@@ -28,26 +28,30 @@ from oncelog.check.offsets import Fetched, OffsetReads
 
 def torn_transactions(facts: Facts) -> dict[int, Anomaly]:
     """Those of which `final` holds a part, by operation."""
-    present = array("i", bytes(4 * len(facts.ops)))
+    present = array("i", bytes(4 * len(facts.ops)))  # one row + 1 that is there, or 0
     absent: dict[int, list[int]] = {}
     for row, op in enumerate(facts.op):
         if op == NONE or not facts.ops.flags[op] & IS_TXN or not facts.is_proven(row):
             continue
         if facts.flags[row] & READ_IN_FINAL:
-            present[op] += 1
+            present[op] = row + 1
         elif facts.home(row).final_event is not None and not facts.home(row).log_start:
             absent.setdefault(op, []).append(row)
-    return {op: _torn(facts, op, present[op], rows) for op, rows in absent.items() if present[op]}
+    return {
+        op: _torn(facts, op, present[op] - 1, rows) for op, rows in absent.items() if present[op]
+    }
 
 
-def _torn(facts: Facts, op: int, present_count: int, absent: list[int]) -> Anomaly:
-    lacking = ", ".join(f"{facts.value[row]} of {facts.home(row).name}" for row in absent)
+def _torn(facts: Facts, op: int, present: int, absent: list[int]) -> Anomaly:
+    there = facts.sightings(present)[0]
+    lacking = ", ".join(f"value {facts.value[row]} of {facts.home(row).name}" for row in absent)
     return Anomaly(
         name=Name.TORN,
-        text=f"the final read holds {present_count} values of the transaction of process "
-        f"{facts.ops.process[op]} ({facts.asked(op)}) and lacks {lacking}",
-        values=tuple(facts.value[row] for row in absent),
+        text=f"of the transaction of process {facts.ops.process[op]} ({facts.asked(op)}) the final "
+        f"read holds value {facts.value[present]} at {there.place} and lacks {lacking}",
+        values=(facts.value[present], *(facts.value[row] for row in absent)),
         events=facts.events_of(op),
+        places=(there.place,),
     )
 
 
