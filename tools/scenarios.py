@@ -26,12 +26,11 @@ END: Final = "<!-- end of scenarios -->"
 ID: Final = re.compile(r"(?:^|(?<=_))([a-mo])(\d+)(?:_to_\1(\d+))?(?=_|$)")
 LEADING_IDS: Final = re.compile(rf"^test_(?:{ID.pattern}_)+")
 
-#: What runs in the tests of a directory: the rules alone (L1), a simulated broker (L2), real
-#: processes and clients (L3), Spark (L4).
+#: What runs in the tests of a directory: the rules alone (L1), a simulated broker (L2), Spark (L4),
+#: and in all others real processes and clients (L3).
 LEVELS: Final[Mapping[str, str]] = {
-    "core": "L1", "model": "L1", "wire": "L1", "storage": "L1",
-    "api": "L2", "runtime": "L1", "sim": "L2", "txn": "L2",
-    "client": "L3", "cli": "L3", "crash": "L3", "peers": "L3", "scenarios": "L3", "server": "L3",
+    "core": "L1", "model": "L1", "runtime": "L1", "storage": "L1", "wire": "L1",
+    "api": "L2", "sim": "L2", "txn": "L2",
     "spark": "L4", "kill": "L4",
 }  # fmt: skip
 #: A test that speaks of one of these runs on simulated time, wherever it stands.
@@ -144,7 +143,7 @@ def showing_tests() -> Iterator[ShownBy]:
 def level_of(path: Path, test: ast.AST) -> str:
     """The level at which a test runs."""
     words = {node.id for node in ast.walk(test) if isinstance(node, ast.Name)}
-    return "L2" if words & SIMULATED else LEVELS[path.parts[1]]
+    return "L2" if words & SIMULATED else LEVELS.get(path.parts[1], "L3")
 
 
 def shown() -> dict[str, list[ShownBy]]:
