@@ -175,6 +175,15 @@ def test_a_trickle_arrives_whole_and_late(proxy: Proxy) -> None:
     assert time.monotonic() - began > 0.2
 
 
+def test_a_trickle_that_is_ended_arrives_at_once(proxy: Proxy) -> None:
+    with Plain(proxy.address) as plain:
+        slow = proxy.fault(trickle("Metadata", bytes_per_second=10))
+        plain.send(MetadataRequest(topics=None), 9)
+        slow.wait()
+        slow.end()
+        assert plain.reply(within_s=5)
+
+
 def test_half_a_close_towards_the_broker_ends_the_connection(proxy: Proxy) -> None:
     halved = proxy.fault(half_close("Metadata"))
     with Plain(proxy.address) as plain:

@@ -60,6 +60,14 @@ class Network(Protocol):
         """The faults that happen to this request, counted."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Pace:
+    """So many bytes a second, while the fault lasts."""
+
+    bytes_per_second: int
+    active: Active
+
+
 @dataclass(slots=True)
 class _Struck:
     """The effects on one request and its reply."""
@@ -77,14 +85,14 @@ class _Struck:
             if isinstance(effect, Delay) and effect.side is side
         )
 
-    def bytes_per_second(self, side: Side) -> int | None:
-        """How fast the frame of this side arrives; None at once."""
-        rates = [
-            effect.bytes_per_second
-            for _, effect in self.strikes
+    def pace(self, side: Side) -> "_Pace | None":
+        """How slowly the frame of this side arrives; None at once."""
+        paces = [
+            _Pace(effect.bytes_per_second, active)
+            for active, effect in self.strikes
             if isinstance(effect, Trickle) and effect.side is side
         ]
-        return min(rates) if rates else None
+        return min(paces, key=lambda pace: pace.bytes_per_second, default=None)
 
     def has(self, wanted: Effect) -> bool:
         """Whether this happens to it."""
@@ -207,7 +215,7 @@ class Line:
                 case _:
                     pass
         self._pending.append(struck)
-        await _write(to_broker, frame.data, struck.bytes_per_second(Side.REQUEST))
+        await _write(to_broker, frame.data, struck.pace(Side.REQUEST))
         if struck.has(Repeat()):
             self._pending.append(_Struck(correlation_id=struck.correlation_id, is_copy=True))
             await _write(to_broker, frame.data, None)
@@ -267,8 +275,7 @@ class Line:
                 case _:
                     pass
         if self.silenced_by is None and not frame.struck.is_copy:
-            rate = frame.struck.bytes_per_second(Side.REPLY)
-            await _write(self._to_client, frame.data, rate)
+            await _write(self._to_client, frame.data, frame.struck.pace(Side.REPLY))
 
     async def _until(self, due_at_s: float) -> None:
         if (wait_s := due_at_s - _now_s()) > 0:
@@ -289,16 +296,15 @@ async def _end(writer: asyncio.StreamWriter, *, at_once: bool) -> None:
             writer.transport.abort()
 
 
-async def _write(writer: asyncio.StreamWriter, data: bytes, bytes_per_second: int | None) -> None:
-    if bytes_per_second is None:
-        writer.write(data)
+async def _write(writer: asyncio.StreamWriter, data: bytes, pace: _Pace | None) -> None:
+    while pace is not None and data and not pace.active.over.is_set():
+        step = max(1, int(pace.bytes_per_second * TRICKLE_STEP_S))
+        writer.write(data[:step])
         await writer.drain()
-        return
-    step = max(1, int(bytes_per_second * TRICKLE_STEP_S))
-    for start in range(0, len(data), step):
-        writer.write(data[start : start + step])
-        await writer.drain()
-        await asyncio.sleep(step / bytes_per_second)
+        await asyncio.sleep(step / pace.bytes_per_second)
+        data = data[step:]
+    writer.write(data)
+    await writer.drain()
 
 
 def _now_s() -> float:
