@@ -6,7 +6,7 @@ MVN ?= mvn
 PYTEST_ARGS ?=
 # Two at a time, a file each: many tests wait rather than work, and Spark's take long to begin.
 PARALLEL ?= -n 2 --dist loadfile
-SIM_ARGS ?= --transactions --count 300
+SIM_ARGS ?= --seeds 150 --jobs 2
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -89,8 +89,8 @@ demo: setup ## Kill a Spark driver, a worker and the broker, and lose nothing; D
 bench: setup peers ## Measure Oncelog beside Apache Kafka
 	$(BIN)/python -m bench $(BENCH_ARGS)
 
-sim: setup ## Run the simulation over 300 seeds; SIM_ARGS="--seed 7" for others
-	$(BIN)/python -m oncelog.testing.sim $(SIM_ARGS)
+sim: setup ## Run the broker under simulated faults; SIM_ARGS="--seed 7" for others
+	$(BIN)/oncelog sim $(SIM_ARGS)
 
 lock: check-python ## Pin the requirements anew
 	test -x build/lock/bin/uv || { $(PYTHON) -m venv build/lock && build/lock/bin/pip install --quiet uv; }

@@ -34,6 +34,7 @@ COMMANDS: Final = {
     "pipeline": ("oncelog.cli.pipeline", "how far pipelines have come; move or forget them"),
     "demo": ("oncelog.cli.demo", "see exactly-once at work, with everything killed on the way"),
     "check": ("oncelog.check.command", "judge recorded runs: lost, doubled or moved records"),
+    "sim": ("oncelog.testing.sim.command", "run the broker under simulated faults, seed by seed"),
     "soak": ("oncelog.cli.soak", "run mixed load with kills for a long time, and audit it"),
 }
 

@@ -3,26 +3,28 @@
 A file has a synced image and a list of changes since. A crash keeps, for each file by itself, a
 prefix of those changes, the last of them cut at any byte or with one of its pages missing. Names are
 changes of their directory: a file that was created or renamed may be forgotten until the directory
-was synced.
+was synced. A disk may also be slow or full, or fail: `Trouble` says what it suffers from.
 """
 
 import asyncio
 import errno
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from random import Random
 
 from oncelog.storage.disk import Buffer, File, Space
 
-PAGE_BYTES = 512
+#: What reaches the disk as a whole. Small, since most writes of a run are.
+PAGE_BYTES = 64
 
 
 class Inode:
     """The content of a file, whatever its name is."""
 
-    def __init__(self, synced: bytes = b"") -> None:
+    def __init__(self, synced: Buffer = b"") -> None:
         self.data = bytearray(synced)
-        self.synced = bytes(synced)
+        self.synced = bytearray(synced)
         #: What happened since: (position, bytes) for a write, (size, None) for a cut.
         self.changes: list[tuple[int, bytes | None]] = []
 
@@ -38,7 +40,11 @@ class Inode:
 
     def sync(self, count: int) -> None:
         """The first `count` changes are durable now."""
-        self.synced = _replayed(self.synced, self.changes[:count])
+        _replay(self.synced, self.changes[:count])
+        del self.changes[:count]
+
+    def forget(self, count: int) -> None:
+        """A sync failed: readers still see the first `count` changes, and no sync will keep them."""
         del self.changes[:count]
 
     def after_crash(self, rng: Random) -> "Inode":
@@ -46,7 +52,9 @@ class Inode:
         kept = self.changes[: rng.randint(0, len(self.changes))]
         if kept and kept[-1][1] is not None and rng.random() < 0.5:
             kept[-1] = _torn(rng, *kept[-1])
-        return Inode(_replayed(self.synced, kept))
+        image = bytearray(self.synced)
+        _replay(image, kept)
+        return Inode(image)
 
 
 def _torn(rng: Random, position: int, data: bytes | None) -> tuple[int, bytes]:
@@ -58,16 +66,14 @@ def _torn(rng: Random, position: int, data: bytes | None) -> tuple[int, bytes]:
     return position, data[: rng.randint(0, len(data))]
 
 
-def _replayed(image: bytes, changes: list[tuple[int, bytes | None]]) -> bytes:
-    data = bytearray(image)
+def _replay(image: bytearray, changes: list[tuple[int, bytes | None]]) -> None:
     for position, written in changes:
         if written is None:
-            del data[position:]
+            del image[position:]
         else:
-            if len(data) < position:
-                data.extend(bytes(position - len(data)))
-            data[position : position + len(written)] = written
-    return bytes(data)
+            if len(image) < position:
+                image.extend(bytes(position - len(image)))
+            image[position : position + len(written)] = written
 
 
 class Directory:
@@ -109,6 +115,18 @@ def _rename(
             entries[name] = node
 
 
+@dataclass(slots=True)
+class Trouble:
+    """What a disk suffers from at the moment."""
+
+    #: How long a sync takes at least.
+    sync_delay_s: float = 0.0
+    is_full: bool = False
+    #: The next write, or the next sync, fails with EIO.
+    fails_write: bool = False
+    fails_sync: bool = False
+
+
 class SimFile:
     """A handle to a file."""
 
@@ -132,7 +150,9 @@ class SimFile:
         self._disk.check_alive()
         data = b"".join(chunks)
         self._disk.before_write(len(data))
+        self._disk.check_writable()
         self.inode.write(len(self.inode.data), data)
+        self._disk.step()
 
     def read(self, position: int, size: int) -> bytes:
         """What a running process sees: synced or not."""
@@ -143,6 +163,7 @@ class SimFile:
         """Cut the file."""
         self._disk.check_alive()
         self.inode.cut(size_bytes)
+        self._disk.step()
 
     def close(self) -> None:
         """Nothing to let go of."""
@@ -155,22 +176,58 @@ class SimDisk:
         self._rng = rng
         self._root = root or Directory()
         self._is_alive = True
+        self._has_forgotten = False
         #: Called with the size of each write; raises OSError to make it fail.
         self.before_write: Callable[[int], None] = lambda size: None
+        #: Called after each change, and at the beginning and the end of each sync.
+        self.on_step: Callable[[], None] = lambda: None
         #: How long a sync takes, at most.
         self.sync_s = 0.02
+        self.trouble = Trouble()
 
     def check_alive(self) -> None:
         """The process that owned this disk has crashed: it cannot touch it any more."""
         if not self._is_alive:
             raise OSError(errno.EIO, "the simulated process is dead")
 
+    def check_writable(self) -> None:
+        """Fail as the disk's trouble has it; nothing has been written then."""
+        if self.trouble.is_full:
+            raise OSError(errno.ENOSPC, "the simulated disk is full")
+        if self.trouble.fails_write:
+            self.trouble.fails_write = False
+            raise OSError(errno.EIO, "the simulated disk failed to write")
+
+    def step(self) -> None:
+        """Something was done; whoever counts may let the process die here."""
+        self.on_step()
+        self.check_alive()
+
     def crash(self) -> "SimDisk":
         """Power off: what comes back is another disk, and this one is out of reach."""
+        return self._successor(self._root.after_crash(self._rng))
+
+    def reopened(self) -> "SimDisk":
+        """The same disk for the next process: what the last one wrote is there, synced or not.
+
+        But not after a sync that failed: then a start has to see what the disk holds, and an
+        operator would see to that.
+        """
+        return self.crash() if self._has_forgotten else self._successor(self._root)
+
+    def copy(self) -> "SimDisk":
+        """A disk of its own with the same content, all of it synced."""
+        return SimDisk(self._rng, _copied(self._root))
+
+    def _successor(self, root: Directory) -> "SimDisk":
         self._is_alive = False
-        disk = SimDisk(self._rng, self._root.after_crash(self._rng))
-        disk.sync_s = self.sync_s
+        disk = SimDisk(self._rng, root)
+        disk.sync_s, disk.trouble, disk.on_step = self.sync_s, self.trouble, self.on_step
         return disk
+
+    def files(self) -> dict[str, Inode]:
+        """Every file by its path, in order."""
+        return dict(_files(self._root, ""))
 
     def digest(self) -> str:
         """A fingerprint of all names and bytes."""
@@ -189,8 +246,10 @@ class SimDisk:
         self.check_alive()
         parent, name = self._parent(path)
         if create:
+            self.check_writable()
             inode = Inode()
             parent.change({name: inode})
+            self.step()
             return SimFile(self, path, inode)
         found = parent.entries.get(name)
         if not isinstance(found, Inode):
@@ -224,6 +283,7 @@ class SimDisk:
         if not isinstance(self._find(path), Directory):
             parent, name = self._parent(path)
             parent.change({name: Directory()})
+            self.step()
 
     def rename(self, source: str, target: str) -> None:
         """Move a file or a directory inside its parent."""
@@ -232,6 +292,7 @@ class SimDisk:
         node = parent.entries[name]
         assert self._parent(target)[0] is parent, "renamed inside its directory"
         parent.change({name: None, target.rpartition("/")[2]: node})
+        self.step()
 
     def remove(self, path: str) -> None:
         """Delete a file or a directory."""
@@ -239,6 +300,7 @@ class SimDisk:
         parent, name = self._parent(path)
         if name in parent.entries:
             parent.change({name: None})
+            self.step()
 
     async def sync(self, files: Iterable[File], directories: Iterable[str] = ()) -> None:
         """Make durable what was written before this call; it takes a random time."""
@@ -248,12 +310,24 @@ class SimDisk:
         ]
         nodes = [self._find(path) for path in directories]
         folders = [(node, len(node.changes)) for node in nodes if isinstance(node, Directory)]
-        await asyncio.sleep(self._rng.uniform(0.0001, self.sync_s))
+        fails, self.trouble.fails_sync = self.trouble.fails_sync, False
+        self.step()
+        delay_s = self.trouble.sync_delay_s + self._rng.uniform(0.0001, self.sync_s)
+        await asyncio.sleep(delay_s)
         self.check_alive()
+        if fails:
+            # The page cache takes what it could not write for clean: some of it is lost for good,
+            # and a second sync would say that all is well.
+            self._has_forgotten = True
+            for inode, count in inodes:
+                if self._rng.random() < 0.7:
+                    inode.forget(min(count, len(inode.changes)))
+            raise OSError(errno.EIO, "the simulated disk failed to sync")
         for inode, count in inodes:
             inode.sync(min(count, len(inode.changes)))
         for folder, count in folders:
             folder.sync(min(count, len(folder.changes)))
+        self.step()
 
     def _find(self, path: str) -> Inode | Directory | None:
         node: Inode | Directory | None = self._root
@@ -269,6 +343,22 @@ class SimDisk:
         if not isinstance(parent, Directory):
             raise FileNotFoundError(path)
         return parent, name
+
+
+def _files(node: Inode | Directory, path: str) -> Iterator[tuple[str, Inode]]:
+    if isinstance(node, Inode):
+        yield path, node
+        return
+    for name in sorted(node.entries):
+        yield from _files(node.entries[name], f"{path}/{name}" if path else name)
+
+
+def _copied(node: Directory) -> Directory:
+    copy = Directory()
+    for name, child in node.entries.items():
+        twin = _copied(child) if isinstance(child, Directory) else Inode(child.data)
+        copy.entries[name] = copy.synced[name] = twin
+    return copy
 
 
 def _digest(node: Inode | Directory, path: str, update: Callable[[bytes], object]) -> None:

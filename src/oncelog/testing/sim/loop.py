@@ -1,14 +1,16 @@
 """Virtual time: an event loop that never waits.
 
 When nothing is ready the loop jumps to its next timer. Callbacks and tasks belong to the process
-that started them, a context variable, so that a crash can end exactly what a broker was doing.
+that started them, a context variable, so that a crash can end exactly what a broker was doing. With
+a random source, whatever is ready at one moment runs in an order that the seed decides.
 """
 
 import asyncio
 import contextlib
 import selectors
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
+from random import Random
 from typing import Any, TypeVar
 
 from oncelog.core.types import Now
@@ -36,8 +38,8 @@ _current: ContextVar[Process | None] = ContextVar("process", default=None)
 
 
 @contextlib.contextmanager
-def as_process(process: Process) -> Iterator[None]:
-    """What is started in here belongs to this process."""
+def as_process(process: Process | None) -> Iterator[None]:
+    """What is started in here belongs to this process, or to nobody."""
     token = _current.set(process)
     try:
         yield
@@ -48,10 +50,12 @@ def as_process(process: Process) -> Iterator[None]:
 class _VirtualSelector(selectors.BaseSelector):
     """Answers at once, and lets the loop's time pass instead of waiting."""
 
-    def __init__(self) -> None:
+    def __init__(self, turn: Callable[[], None]) -> None:
         self.time_s = 0.0
+        self._turn = turn
 
     def select(self, timeout: float | None = None) -> list[Any]:
+        self._turn()
         if timeout is None:
             raise Stalled("nothing is ready and no timer is set")
         self.time_s += max(timeout, 0.0)
@@ -70,10 +74,14 @@ class _VirtualSelector(selectors.BaseSelector):
 class SimLoop(asyncio.SelectorEventLoop):
     """An event loop on virtual time."""
 
-    def __init__(self) -> None:
-        self._virtual = _VirtualSelector()
+    def __init__(self, rng: Random | None = None) -> None:
+        """`rng` decides in which order ready callbacks run; without it they run as they came."""
+        self._virtual = _VirtualSelector(self._turn)
+        self._rng = rng
         super().__init__(self._virtual)
         self.failures: list[str] = []
+        #: Called at each turn of the loop, before what is ready runs.
+        self.on_turn: Callable[[], None] = _nothing
         self.set_task_factory(_make_task)  # type: ignore[arg-type] # the stub names its arguments
         self.set_exception_handler(self._on_exception)
 
@@ -81,10 +89,41 @@ class SimLoop(asyncio.SelectorEventLoop):
         """Virtual seconds since the run began."""
         return self._virtual.time_s
 
+    def call_at(  # type: ignore[override] # the stub ties the arguments to the callback
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """As any loop's; but the timers of a process end with it."""
+        process = _current.get() if context is None else context.get(_current)
+        if process is not None:
+            return super().call_at(when, _if_alive, process, callback, args, context=context)
+        return super().call_at(when, callback, *args, context=context)
+
+    def _turn(self) -> None:
+        ready: Any = self._ready  # type: ignore[attr-defined] # a deque; no stub names it
+        if self._rng is not None and len(ready) > 1:
+            shuffled = list(ready)
+            self._rng.shuffle(shuffled)
+            ready.clear()
+            ready.extend(shuffled)
+        self.on_turn()
+
     def _on_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         process = _current.get()
         if process is None or process.is_alive:
             self.failures.append(f"{context.get('message')}: {context.get('exception')!r}")
+
+
+def _nothing() -> None:
+    pass
+
+
+def _if_alive(process: Process, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
+    if process.is_alive:
+        callback(*args)
 
 
 def _make_task(
@@ -122,9 +161,9 @@ class SimClock:
         return self._loop.time()
 
 
-def run(main: Callable[[SimLoop], Coroutine[Any, Any, T]]) -> T:
+def run(main: Callable[[SimLoop], Coroutine[Any, Any, T]], *, rng: Random | None = None) -> T:
     """Run a simulation to its end."""
-    loop = SimLoop()
+    loop = SimLoop(rng)
     try:
         asyncio.set_event_loop(loop)
         return loop.run_until_complete(main(loop))

@@ -1,7 +1,8 @@
-"""One simulated run: producers and a group at work while the broker crashes, then a verdict.
+"""One simulated run: clients at work while things go wrong, then healing, then a verdict.
 
-The seed decides everything: sizes, delays, which faults occur and when. Running it twice gives the
-same history, byte for byte.
+The plan decides everything: sizes, delays, which faults occur and when. Running it twice gives the
+same history, byte for byte. First comes safety, under any faults; then liveness: everything is put
+right, and within a time everybody must come to rest and new transactions must commit.
 """
 
 import asyncio
@@ -9,43 +10,47 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Final, TypeVar
 
-from oncelog.check.history import Op, Read, Run, open_history
+from oncelog.check.history import Op, Read, Record, Run, Unreadable, open_history
 from oncelog.check.recorder import Recorder
 from oncelog.check.verdict import Report, Verdict, judge
+from oncelog.core.errors import BrokerError
 from oncelog.runtime.config import BrokerConfig
-from oncelog.testing.sim.clients import Member, Producer, Reader
+from oncelog.testing.sim.client import Client, Part, Stage, part_name
+from oncelog.testing.sim.copier import Copier
+from oncelog.testing.sim.damage import damage
+from oncelog.testing.sim.faults import Injector
+from oncelog.testing.sim.housekeeping import Builder, Janitor
+from oncelog.testing.sim.keeper import Keeper
 from oncelog.testing.sim.loop import SimLoop, run
-from oncelog.testing.sim.txn_clients import Copier, TxnProducer
-from oncelog.testing.sim.world import SimBroker, SimConnection, until
-from oncelog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from oncelog.testing.sim.member import Member
+from oncelog.testing.sim.plan import ClientPlan, Plan, Role
+from oncelog.testing.sim.producer import IN_FLIGHT, Producer
+from oncelog.testing.sim.reading import COMMITTED, UNCOMMITTED, Ends, Reader, Watcher
+from oncelog.testing.sim.replay import differences, state_of
+from oncelog.testing.sim.steps import Step, Steps
+from oncelog.testing.sim.swarm import PARTITIONS, PLAIN, TRANSACTIONAL, Shape, draw_plan
+from oncelog.testing.sim.transactional import TxnProducer
+from oncelog.testing.sim.world import Disconnected, SimBroker, until
 
-TOPIC = "a"
+__all__ = ["PLAIN", "TRANSACTIONAL", "Outcome", "Shape", "play", "simulate"]
+
+#: Everybody writes to it.
+INPUT: Final = "a"
 #: Where copiers write to.
-OUTPUT = "b"
-PARTITIONS = 2
+OUTPUT: Final = "b"
+#: Written to, and records are deleted from it.
+LOSSY: Final = "c"
+TOPICS: Final = (INPUT, OUTPUT, LOSSY)
+PLAIN_GROUP: Final = "g"
+COPYING_GROUP: Final = "copiers"
 #: A run that takes longer than this, in its own time, is stuck.
-VIRTUAL_LIMIT_S = 600.0
+VIRTUAL_LIMIT_S: Final = 900.0
+#: So long after healing, and after the longest transaction's timeout, everything is at rest.
+REST_S: Final = 30.0
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
-    """How much happens in a run."""
-
-    producers: int = 2
-    members: int = 2
-    batches: int = 12
-    crashes: int = 3
-    #: Transactional producers; some of them share their transactional id and fence each other.
-    txn_producers: int = 0
-    transactions: int = 8
-    #: Members of a second group that copy what they read, in transactions.
-    copiers: int = 0
-
-
-#: Transactions of all kinds beside a plain producer and a plain group.
-TRANSACTIONAL: Final = Shape(producers=1, members=1, batches=4, txn_producers=3, copiers=2)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,10 +59,12 @@ class Outcome:
 
     seed: int
     digest: str
-    report: Report
+    report: Report | None
     acknowledged: int
     delivered: int
+    #: How often the broker was started again.
     crashes: int
+    faults: int
     virtual_s: float
     committed: int
     aborted: int
@@ -67,208 +74,315 @@ class Outcome:
     @property
     def is_good(self) -> bool:
         """No anomaly, and nothing raised where nobody expected it."""
-        return self.report.verdict is Verdict.VALID and not self.failures
+        is_valid = self.report is not None and self.report.verdict is Verdict.VALID
+        return is_valid and not self.failures
+
+    @property
+    def transactions(self) -> int:
+        """How many transactions came to an end, of whatever kind."""
+        return self.committed + self.aborted + self.unknown
 
 
 def simulate(seed: int, history: Path, shape: Shape | None = None) -> Outcome:
-    """Run one seed; the history goes to the given file."""
-    scenario = _Scenario(seed, history, shape or Shape())
-    return run(scenario.play)
+    """Run one seed; the history goes to the given file. Without a shape the seed draws one."""
+    return play(draw_plan(seed, shape), history)
+
+
+def play(plan: Plan, history: Path) -> Outcome:
+    """Run a plan; the history goes to the given file."""
+    rng = Random(f"{plan.seed} order") if plan.shuffles else None
+    return run(_Scenario(plan, history).play, rng=rng)
 
 
 class _Scenario:
-    def __init__(self, seed: int, history: Path, shape: Shape) -> None:
-        self._seed = seed
+    def __init__(self, plan: Plan, history: Path) -> None:
+        self._plan = plan
         self._history = history
-        self._shape = shape
-        self._rng = Random(seed)
         self._stop = asyncio.Event()
-        self._writers: list[TxnProducer] = []
+        self._clients: dict[str, Client] = {}
+        self._failures: list[str] = []
+        self._steps = Steps()
+        self._config = BrokerConfig().with_values(dict(plan.settings), origin="simulation")
+        self._parts = [(topic, index) for topic in TOPICS for index in range(PARTITIONS)]
+        self._injected = 0
+
+    def _draw(self, name: str) -> Random:
+        """A source of chance that does not depend on who else draws."""
+        return Random(f"{self._plan.seed} {name}")
+
+    def _all(self, kind: type[T]) -> list[T]:
+        return [client for client in self._clients.values() if isinstance(client, kind)]
 
     async def play(self, loop: SimLoop) -> Outcome:
-        broker = SimBroker(loop, self._draw(), self._config())
-        broker.disk.sync_s = self._rng.choice((0.001, 0.02, 0.2))
+        loop.on_turn = self._steps.counter(Step.TURN)
+        broker = SimBroker(loop, self._draw("broker"), self._config)
+        broker.disk.sync_s = self._plan.sync_s
+        broker.disk.on_step = self._steps.counter(Step.DISK)
+        broker.weather.on_step = self._steps.counter(Step.NET)
         header = Run(
-            seed=self._seed,
+            seed=self._plan.seed,
             mode="subscribe",
-            txn=self._shape.txn_producers > 0,
-            parts=tuple(f"{topic}:{i}" for topic in (TOPIC, OUTPUT) for i in range(PARTITIONS)),
+            txn=any(client.role in (Role.WRITER, Role.COPIER) for client in self._plan.clients),
+            parts=tuple(map(part_name, self._parts)),
         )
         with Recorder(self._history, header, clock=lambda: int(loop.time() * 1e9)) as recorder:
-            async with asyncio.timeout(VIRTUAL_LIMIT_S):
-                producers, members = await self._work(broker, recorder)
-                ends = await self._read_everything(broker, recorder)
-        await broker.stop()
+            stage = Stage(broker=broker, recorder=recorder, run=self._plan.seed)
+            try:
+                async with asyncio.timeout(VIRTUAL_LIMIT_S):
+                    await self._run(loop, stage)
+            except TimeoutError:
+                self._failures.append(f"stuck: not at rest after {VIRTUAL_LIMIT_S} virtual seconds")
+            except Exception as error:  # Whatever a client or the broker raised fails the run.
+                self._failures += _sentences(error)
+        return self._outcome(loop, broker)
+
+    def _outcome(self, loop: SimLoop, broker: SimBroker) -> Outcome:
         digest = hashlib.sha256(self._history.read_bytes())
         digest.update(broker.disk.digest().encode())
-        digest.update(repr(sorted(ends.items())).encode())
+        report: Report | None = None
+        try:
+            report = judge(open_history(self._history), with_floors=False)
+        except Unreadable as error:
+            self._failures.append(str(error))
+        writers = [*self._all(TxnProducer), *(c.producer for c in self._all(Copier))]
+        watched = [failure for watcher in self._all(Watcher) for failure in watcher.failures]
         return Outcome(
-            seed=self._seed,
+            seed=self._plan.seed,
             digest=digest.hexdigest(),
-            report=judge(open_history(self._history), with_floors=False),
-            acknowledged=sum(producer.acknowledged_count for producer in producers),
-            delivered=sum(member.delivered_count for member in members),
-            crashes=self._shape.crashes,
+            report=report,
+            acknowledged=sum(sum(p.acknowledged.values()) for p in self._all(Producer)),
+            delivered=sum(member.delivered_count for member in self._all(Member)),
+            crashes=broker.start_count - 1,
+            faults=self._injected,
             virtual_s=loop.time(),
-            committed=sum(writer.committed_count for writer in self._writers),
-            aborted=sum(writer.aborted_count for writer in self._writers),
-            unknown=sum(writer.unknown_count for writer in self._writers),
-            failures=tuple(loop.failures),
+            committed=sum(writer.committed_count for writer in writers),
+            aborted=sum(writer.aborted_count for writer in writers),
+            unknown=sum(writer.unknown_count for writer in writers),
+            failures=(*loop.failures, *self._failures, *watched),
         )
 
-    def _config(self) -> BrokerConfig:
-        rng = self._rng
-        return BrokerConfig().with_values(
-            {
-                "log.segment.bytes": str(rng.choice((1024, 4096, 1 << 20))),
-                "log.index.interval.bytes": str(rng.choice((0, 256, 4096))),
-                "num.partitions": str(PARTITIONS),
-                "offsets.topic.num.partitions": "3",
-                "transaction.state.log.num.partitions": "3",
-                "group.initial.rebalance.delay.ms": str(rng.choice((0, 300))),
-                "log.flush.offset.checkpoint.interval.ms": str(rng.choice((100, 5000))),
-                "log.retention.ms": "-1",
-                "log.retention.check.interval.ms": str(rng.choice((300, 60_000))),
-                "oncelog.shard.rewrite.bytes": str(rng.choice((2048, 1 << 20))),
-            },
-            origin="simulation",
+    async def _run(self, loop: SimLoop, stage: Stage) -> None:
+        broker = stage.broker
+        keeper = Keeper(broker, self._steps)
+        self._clients = {plan.name: self._client(stage, plan) for plan in self._plan.clients}
+        injector = Injector(
+            broker, keeper, self._steps, stage.recorder, self._clients, self._draw("faults")
         )
-
-    def _draw(self) -> Random:
-        return Random(self._rng.getrandbits(64))
-
-    async def _work(
-        self, broker: SimBroker, recorder: Recorder
-    ) -> tuple[list[Producer], list[Member]]:
-        await broker.start()
-        await self._create_topic(broker)
-        producers = [
-            Producer(broker, f"producer-{index}", self._draw(), recorder, self._seed)
-            for index in range(self._shape.producers)
-        ]
-        parts = [(TOPIC, index) for index in range(PARTITIONS)]
-        members = [
-            Member(
-                broker,
-                f"member-{index}",
-                self._draw(),
-                recorder,
-                group="g",
-                parts=parts,
-                run=self._seed,
-            )
-            for index in range(self._shape.members)
-        ]
-        writers = [
-            self._txn_producer(broker, recorder, i) for i in range(self._shape.txn_producers)
-        ]
-        copiers = [self._copier(broker, recorder, i, parts) for i in range(self._shape.copiers)]
-        self._writers = writers
+        keeper.start()
         async with asyncio.TaskGroup() as tasks:
-            for member in [*members, *copiers]:
+            faults = tasks.create_task(injector.run(self._plan.faults))
+            await self._make_topics(stage)
+            for member in self._all(Member):
                 tasks.create_task(member.work(self._stop))
-            faults = tasks.create_task(self._inject(broker, recorder))
-            sends = [tasks.create_task(self._produce(producer)) for producer in producers]
-            sends += [tasks.create_task(self._transact(writer)) for writer in writers]
-            await asyncio.wait([faults, *sends])
-            total = sum(producer.acknowledged_count for producer in producers)
-            # At-least-once: the group has seen everything once it has seen that many records.
-            if members:
-                await until(lambda: sum(member.delivered_count for member in members) >= total)
+            for watcher in self._all(Watcher):
+                tasks.create_task(watcher.work(self._stop))
+            work = [tasks.create_task(self._work(plan)) for plan in self._plan.clients]
+            await asyncio.wait([faults, *work])
+            await self._heal(stage, keeper, injector)
+            await self._come_to_rest(stage)
             self._stop.set()
-        return producers, members
+        content = await self._read_everything(stage)
+        await self._restart_on_a_copy(loop, broker)
+        await broker.stop()
+        # After an orderly stop: before, a wrong bit in the tail looks like a write that was torn.
+        rng = self._draw("damage")
+        for _ in range(self._plan.flips):
+            self._failures += await damage(
+                loop, self._config, broker.disk, content, run=self._plan.seed, rng=rng
+            )
 
-    async def _create_topic(self, broker: SimBroker) -> None:
-        topics = [MetadataRequestTopic(name=TOPIC), MetadataRequestTopic(name=OUTPUT)]
-        request = MetadataRequest(topics=topics, allow_auto_topic_creation=True)
-        reply = await SimConnection(broker, "setup").request(request, 9)
-        assert all(t.error_code == 0 for t in reply.topics), f"topics were not made: {reply}"
+    # --- clients ------------------------------------------------------------------------------------
 
-    async def _produce(self, producer: Producer) -> None:
-        rng = self._draw()
-        await producer.open()
-        for number in range(self._shape.batches):
-            await producer.send(TOPIC, rng.randrange(PARTITIONS), rng.randint(1, 20), number)
-            await asyncio.sleep(rng.choice((0, 0, 0.01, 0.5)))
+    def _client(self, stage: Stage, plan: ClientPlan) -> Client:
+        rng, name, patience_s = self._draw(plan.name), plan.name, plan.patience_s
+        inputs = [part for part in self._parts if part[0] == INPUT]
+        match plan.role:
+            case Role.PRODUCER:
+                return Producer(stage, name, rng, patience_s=patience_s)
+            case Role.MEMBER:
+                return Member(
+                    stage, name, rng, group=PLAIN_GROUP, parts=inputs, patience_s=patience_s
+                )
+            case Role.WRITER:
+                return self._txn_producer(stage, plan, rng)
+            case Role.COPIER:
+                return Copier(
+                    stage,
+                    name,
+                    rng,
+                    group=COPYING_GROUP,
+                    parts=inputs,
+                    patience_s=patience_s,
+                    targets=[part for part in self._parts if part[0] == OUTPUT],
+                    producer=self._txn_producer(stage, plan, rng),
+                )
+            case Role.WATCHER:
+                return Watcher(stage, name, rng, parts=self._parts, patience_s=patience_s)
+            case Role.JANITOR:
+                return Janitor(stage, name, rng, patience_s=patience_s)
+            case Role.BUILDER:
+                return Builder(stage, name, rng, patience_s=patience_s)
 
-    def _txn_producer(self, broker: SimBroker, recorder: Recorder, index: int) -> TxnProducer:
-        rng = self._draw()
+    def _txn_producer(self, stage: Stage, plan: ClientPlan, rng: Random) -> TxnProducer:
         return TxnProducer(
-            broker,
-            f"writer-{index}",
+            stage,
+            plan.name,
             rng,
-            recorder,
-            transactional_id=f"t{index // 2 if rng.random() < 0.5 else index}",
-            is_v2=rng.random() < 0.5,
-            run=self._seed,
-            timeout_ms=rng.choice((1_500, 10_000, 60_000)),
+            transactional_id=plan.transactional_id,
+            is_v2=plan.is_v2,
+            timeout_ms=plan.timeout_ms,
+            patience_s=plan.patience_s,
         )
 
-    def _copier(
-        self, broker: SimBroker, recorder: Recorder, index: int, parts: list[tuple[str, int]]
-    ) -> Copier:
-        rng = self._draw()
-        producer = TxnProducer(
-            broker,
-            f"copier-{index}",
-            rng,
-            recorder,
-            transactional_id=f"copier-{index}",
-            is_v2=rng.random() < 0.5,
-            run=self._seed,
-            timeout_ms=rng.choice((1_500, 10_000)),
+    async def _make_topics(self, stage: Stage) -> None:
+        builder = Builder(stage, "setup", self._draw("setup"))
+        for topic in TOPICS:
+            configs = {}
+            if topic == LOSSY and self._plan.expires:
+                configs = {"retention.bytes": "3000", "segment.bytes": "1024"}
+            await builder.create(topic, PARTITIONS, configs)
+
+    async def _work(self, plan: ClientPlan) -> None:
+        client, rng = self._clients[plan.name], self._draw(f"{plan.name} work")
+        for number in range(plan.operations):
+            match client:
+                case Producer():
+                    await client.open()
+                    sizes = [rng.randint(1, 8) for _ in range(rng.randint(1, IN_FLIGHT))]
+                    await client.send(self._written_to(rng), sizes, number)
+                    await asyncio.sleep(rng.choice((0, 0, 0.01, 0.5)))
+                case TxnProducer():
+                    writes = [
+                        (self._written_to(rng), rng.randint(1, 3)) for _ in range(rng.randint(1, 4))
+                    ]
+                    await client.transact(writes, commit=rng.random() < 0.7)
+                    await asyncio.sleep(rng.choice((0, 0, 0.05, 0.5)))
+                case Janitor():
+                    await asyncio.sleep(rng.uniform(0.5, 5))
+                    try:
+                        await client.delete((LOSSY, rng.randrange(PARTITIONS)))
+                    except Disconnected:
+                        pass  # Whether it was deleted nobody knows, and nobody minds.
+                case Builder():
+                    await client.rebuild("s", number)
+                case _:
+                    return
+
+    def _written_to(self, rng: Random) -> Part:
+        return (rng.choice((INPUT, INPUT, INPUT, LOSSY)), rng.randrange(PARTITIONS))
+
+    # --- healing ------------------------------------------------------------------------------------
+
+    async def _heal(self, stage: Stage, keeper: Keeper, injector: Injector) -> None:
+        self._injected = injector.injected_count
+        self._steps.clear()
+        injector.heal()
+        await keeper.settle()
+        broker = stage.broker
+        if any(partition.offline is not None for partition in broker.core.logs):
+            keeper.end(broker.crash, down_s=0.1)
+            await keeper.settle()
+        stage.recorder.note(Op.HEAL)
+
+    async def _come_to_rest(self, stage: Stage) -> None:
+        """New transactions commit, old ones end, and the groups read to the end."""
+        longest_s = max((c.timeout_ms for c in self._plan.clients), default=0) / 1000
+        within_s = REST_S + longest_s
+        async with asyncio.timeout(within_s):
+            await self._probe(stage)
+        reader = Reader(stage, "rest", self._draw("rest"))
+        ends: dict[Part, Ends] = {}
+
+        async def is_stable() -> bool:
+            ends.update({part: await reader.ends(part) for part in self._parts})
+            return all(end.last_stable_offset == end.high_watermark for end in ends.values())
+
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + within_s
+        while not await is_stable() and loop.time() < deadline:  # noqa: ASYNC110 - virtual time
+            await asyncio.sleep(0.5)
+        for copies in (False, True):
+            group = [m for m in self._all(Member) if isinstance(m, Copier) == copies]
+            await self._catch_up(group, ends)
+
+    async def _probe(self, stage: Stage) -> None:
+        for is_v2 in (False, True):
+            plan = ClientPlan(
+                name=f"probe-{is_v2}", role=Role.WRITER, transactional_id=f"probe-{is_v2}",
+                is_v2=is_v2,
+            )  # fmt: skip
+            probe = self._txn_producer(stage, plan, self._draw(plan.name))
+            while not await probe.transact([(part, 1) for part in self._parts], commit=True):
+                await probe.pause()
+
+    async def _catch_up(self, members: list[Member], ends: dict[Part, Ends]) -> None:
+        """Somebody in the group gets to the end of each partition."""
+        if not members:
+            return
+        for part, end in ends.items():
+            if part[0] == INPUT:
+                await until(
+                    lambda part=part, end=end: (
+                        max(m.positions.get(part, 0) for m in members)  # type: ignore[misc]
+                        >= end.last_stable_offset
+                    ),
+                    within_s=REST_S * 3,
+                )
+
+    # --- the verdict --------------------------------------------------------------------------------
+
+    async def _read_everything(self, stage: Stage) -> dict[Part, list[Record]]:
+        recorder = stage.recorder
+        reader = Reader(stage, "final", self._draw("final"))
+        for group in (PLAIN_GROUP, COPYING_GROUP):
+            auditor = Member(
+                stage, "auditor", self._draw("auditor"), group=group, parts=[], patience_s=5.0
+            )
+            await auditor.audit([part for part in self._parts if part[0] == INPUT])
+        call = recorder.call(recorder.new_process(), Op.FINAL)
+        content: dict[Part, list[Record]] = {}
+        ends: dict[Part, Ends] = {}
+        for part in self._parts:
+            content[part], ends[part] = await reader.read(part, isolation=COMMITTED)
+            everything, _ = await reader.read(part, isolation=UNCOMMITTED)
+            for watcher in self._all(Watcher):
+                start = ends[part].log_start_offset
+                self._failures += watcher.missing_from(part, everything, start)
+        recorder.ok(
+            call,
+            [Read({part_name(p): tuple(records) for p, records in content.items() if records})],
+            ends={
+                part_name(part): [end.last_stable_offset, end.high_watermark]
+                for part, end in ends.items()
+            },
+            starts={
+                part_name(part): end.log_start_offset
+                for part, end in ends.items()
+                if end.log_start_offset
+            },
         )
-        return Copier(
-            broker,
-            f"copier-{index}",
-            rng,
-            recorder,
-            group="copiers",
-            parts=parts,
-            run=self._seed,
-            target=OUTPUT,
-            producer=producer,
-        )
+        return content
 
-    async def _transact(self, writer: TxnProducer) -> None:
-        rng = self._draw()
-        parts = [(TOPIC, index) for index in range(PARTITIONS)]
-        for _ in range(self._shape.transactions):
-            chosen = rng.sample(parts, rng.randint(1, len(parts)))
-            await writer.transact(chosen, commit=rng.random() < 0.7)
-            await asyncio.sleep(rng.choice((0, 0, 0.05, 0.5)))
+    async def _restart_on_a_copy(self, loop: SimLoop, broker: SimBroker) -> None:
+        """What a start reads from the disk is what the running broker knows."""
+        groups = (PLAIN_GROUP, COPYING_GROUP)
+        live = await self._state(broker, groups)
+        twin = SimBroker(loop, self._draw("twin"), self._config)
+        twin.disk = broker.disk.copy()
+        twin.clock = broker.clock
+        await twin.start()
+        self._failures += differences(live, await self._state(twin, groups))
+        twin.kill()
 
-    async def _inject(self, broker: SimBroker, recorder: Recorder) -> None:
-        rng = self._draw()
-        for _ in range(self._shape.crashes):
-            await asyncio.sleep(rng.uniform(0.05, 3))
-            if rng.random() < 0.5:
-                broker.cut_some()
-                await asyncio.sleep(rng.uniform(0.0, 0.2))
-            recorder.note(Op.FAULT, what="crash", target="broker")
-            broker.crash()
-            if rng.random() < 0.3:
-                # A crash during recovery must change nothing.
-                start = asyncio.get_running_loop().create_task(broker.start())
-                await asyncio.sleep(rng.uniform(0, 0.05))
-                start.cancel()
-                await asyncio.wait([start])
-                broker.crash()
-            await asyncio.sleep(rng.uniform(0.01, 1))
-            await broker.start()
-            recorder.note(Op.FAULT, what="crash", target="broker", over=True)
-        recorder.note(Op.HEAL)
+    async def _state(self, broker: SimBroker, groups: tuple[str, ...]) -> dict[str, str]:
+        try:
+            return await state_of(broker.core, topics=TOPICS, groups=groups)
+        except BrokerError:
+            return await state_of(broker.core, topics=TOPICS, groups=())  # No group ever came.
 
-    async def _read_everything(self, broker: SimBroker, recorder: Recorder) -> dict[str, int]:
-        reader = Reader(broker, "final", self._draw())
-        process = recorder.new_process()
-        read, ends = {}, {}
-        call = recorder.call(process, Op.FINAL)
-        for topic in (TOPIC, OUTPUT):
-            for index in range(PARTITIONS):
-                part = f"{topic}:{index}"
-                records, ends[part] = await reader.read(topic, index, self._seed)
-                read[part] = tuple(records)
-        steps = [Read({part: records for part, records in read.items() if records})]
-        recorder.ok(call, steps, ends={part: [end, end] for part, end in ends.items()})
-        return ends
+
+def _sentences(error: BaseException) -> list[str]:
+    """What is behind an exception, or a group of them."""
+    if isinstance(error, BaseExceptionGroup):
+        return [sentence for inner in error.exceptions for sentence in _sentences(inner)]
+    return [f"{type(error).__name__}: {error}"]

@@ -12,7 +12,7 @@ from oncelog.runtime.config import BrokerConfig
 from oncelog.server.broker import BrokerCore
 from oncelog.testing.sim.disk import SimDisk
 from oncelog.testing.sim.loop import Process, SimClock, SimLoop, as_process, crash
-from oncelog.testing.sim.network import Link
+from oncelog.testing.sim.network import Link, Weather
 
 
 class Disconnected(Exception):
@@ -32,6 +32,7 @@ class SimBroker:
         self._process = Process("broker-0")
         self._core: BrokerCore | None = None
         self._links: list[Link] = []
+        self.weather = Weather()
         self.start_count = 0
 
     async def start(self) -> None:
@@ -52,9 +53,17 @@ class SimBroker:
 
     def crash(self) -> None:
         """Power off, now."""
+        self._end()
+        self.disk = self.disk.crash()
+
+    def kill(self) -> None:
+        """The process dies, and the machine does not: what it wrote stays, synced or not."""
+        self._end()
+        self.disk = self.disk.reopened()
+
+    def _end(self) -> None:
         crash(self._process)
         self._core = None
-        self.disk = self.disk.crash()
         for link in self._links:
             link.cut()
         self._links = []
@@ -68,6 +77,11 @@ class SimBroker:
         crash(self._process)
 
     @property
+    def is_up(self) -> bool:
+        """Whether somebody listens."""
+        return self._core is not None
+
+    @property
     def core(self) -> BrokerCore:
         """The broker that runs now."""
         assert self._core is not None, "the broker runs"
@@ -77,15 +91,29 @@ class SimBroker:
         """Open a connection, if somebody listens."""
         if self._core is None:
             raise Disconnected("nobody listens")
+        if self.weather.cut_off.get(client.client_id, 0.0) > self._loop.time():
+            raise Disconnected("the broker is out of reach")
         with as_process(self._process):
             protocol = self._core.new_connection()
-        link = Link(self._process, protocol, client, self._rng)
+        link = Link(
+            self._process,
+            protocol,
+            client,
+            self._rng,
+            client=client.client_id,
+            weather=self.weather,
+        )
+        self._links = [known for known in self._links if known.is_open]
         self._links.append(link)
         return link
 
+    def links(self, client: str = "") -> list[Link]:
+        """The connections of one client, or of all of them, that have not ended."""
+        return [link for link in self._links if link.has_client and client in ("", link.client)]
+
     def cut_some(self) -> None:
         """Cut a random connection."""
-        alive = [link for link in self._links if link.is_open]
+        alive = self.links()
         if alive:
             self._rng.choice(alive).cut()
 
@@ -97,30 +125,36 @@ class SimConnection:
     """A client's connection: real frames, one answer for each request."""
 
     def __init__(self, broker: SimBroker, client_id: str) -> None:
-        self._client_id = client_id
+        self.client_id = client_id
         self._reader = FrameReader()
         self._pending: dict[int, tuple[int, int, asyncio.Future[Any]]] = {}
         self._last_id = 0
+        self._is_lost = False
         self._link = broker.connect(self)
 
     async def request(self, message: Any, version: int, *, timeout_s: float = 30.0) -> Any:
         """Send a request and wait for its answer."""
-        if not self._link.is_open:
-            raise Disconnected("the connection is closed")
-        self._last_id += 1
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._pending[self._last_id] = (message.API_KEY, version, future)
-        self._link.to_broker(
-            encode_request(
-                message, version=version, correlation_id=self._last_id, client_id=self._client_id
-            )
-        )
+        future = self.send(message, version)
         try:
             async with asyncio.timeout(timeout_s):
                 return await future
         except TimeoutError:
             self.close()
             raise Disconnected(f"no answer within {timeout_s} s") from None
+
+    def send(self, message: Any, version: int) -> asyncio.Future[Any]:
+        """Send a request without waiting; the future has its answer."""
+        if not self.is_open:
+            raise Disconnected("the connection is closed")
+        self._last_id += 1
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._pending[self._last_id] = (message.API_KEY, version, future)
+        self._link.to_broker(
+            encode_request(
+                message, version=version, correlation_id=self._last_id, client_id=self.client_id
+            )
+        )
+        return future
 
     def received(self, data: bytes) -> None:
         """Bytes have come."""
@@ -132,19 +166,23 @@ class SimConnection:
 
     def lost(self) -> None:
         """The connection is gone."""
+        self._is_lost = True
         for _, _, future in self._pending.values():
             if not future.done():
                 future.set_exception(Disconnected("the connection was lost"))
+                # Whoever sent several may look at the first failure only.
+                future.exception()
         self._pending.clear()
 
     def close(self) -> None:
         """Hang up."""
-        self._link.cut()
+        self._is_lost = True
+        self._link.hang_up()
 
     @property
     def is_open(self) -> bool:
         """Whether it can still be used."""
-        return self._link.is_open
+        return not self._is_lost and self._link.has_client
 
 
 async def until(

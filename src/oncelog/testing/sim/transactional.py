@@ -1,23 +1,19 @@
-"""A simulated transactional producer, of either generation of the protocol.
+"""A simulated transactional producer of either generation (V1, and V2 of KIP-890), in real frames.
 
-It does what real ones do: retries with the same sequence numbers, repeats EndTxn when the reply was
-lost, aborts on an error that allows it, and starts anew under its transactional id when it was fenced
-or nobody knows what became of its transaction.
+It does what real clients do: tries again what may be tried again, aborts what cannot go on, and opens
+a new identity when it is fenced. What it asked for and learnt goes into the history.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 from oncelog.check.history import Op, Write
-from oncelog.check.payload import Payload, encode_payload
-from oncelog.check.recorder import Recorder
 from oncelog.core.packing import encode_batch
-from oncelog.core.records import Record as LogRecord
-from oncelog.testing.sim.clients import RETRIABLE, Client, Member
-from oncelog.testing.sim.world import Disconnected, SimBroker
+from oncelog.testing.sim.client import RETRIABLE, Client, Part, Refused, Stage, part_name
+from oncelog.testing.sim.world import Disconnected
 from oncelog.wire.errors import ErrorCode
 from oncelog.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from oncelog.wire.messages.add_partitions_to_txn import (
@@ -34,11 +30,11 @@ from oncelog.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 
-TRANSACTION = 1
+TRANSACTION: Final = 1
 #: What a client of transactions simply tries again.
-AGAIN = RETRIABLE | {ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_ENOUGH_REPLICAS}
+AGAIN: Final = RETRIABLE | {ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_ENOUGH_REPLICAS}
 #: How often a request is tried before its sender gives up and calls the outcome unknown.
-TRIES = 40
+TRIES: Final = 40
 
 
 class Lost(Exception):
@@ -56,11 +52,11 @@ class GroupOffsets:
     group: str
     generation: int
     member_id: str
-    ranges: dict[tuple[str, int], tuple[int, int]]
+    ranges: dict[Part, tuple[int, int]]
 
     def recorded(self) -> list[object]:
         """As a history has it."""
-        ranges = {f"{t}:{p}": list(span) for (t, p), span in self.ranges.items()}
+        ranges = {part_name(part): list(span) for part, span in self.ranges.items()}
         return [self.group, self.generation, ranges]
 
 
@@ -71,7 +67,7 @@ class _Txn:
     call: int
     number: int
     identity: tuple[int, int]
-    offsets: "GroupOffsets | None" = None
+    offsets: GroupOffsets | None = None
     steps: list[Write] = field(default_factory=list)
     asked_end: str | None = None
     asked_at: int | None = None
@@ -82,25 +78,22 @@ class TxnProducer(Client):
 
     def __init__(
         self,
-        broker: SimBroker,
+        stage: Stage,
         name: str,
         rng: Random,
-        recorder: Recorder,
         *,
         transactional_id: str,
         is_v2: bool,
-        run: int,
         timeout_ms: int,
+        patience_s: float,
     ) -> None:
-        super().__init__(broker, name, rng)
-        self._recorder = recorder
-        self._process = recorder.new_process()
+        super().__init__(stage, name, rng, patience_s=patience_s)
+        self._process = self._recorder.new_process()
         self._transactional_id = transactional_id
         self._is_v2 = is_v2
-        self._run = run
         self._timeout_ms = timeout_ms
         self._identity: tuple[int, int] | None = None
-        self._sequences: dict[tuple[str, int], int] = {}
+        self._sequences: dict[Part, int] = {}
         self._number = 0
         self.committed_count = 0
         self.aborted_count = 0
@@ -109,24 +102,35 @@ class TxnProducer(Client):
     # --- one transaction ----------------------------------------------------------------------------
 
     async def transact(
-        self, parts: list[tuple[str, int]], *, commit: bool, offsets: "GroupOffsets | None" = None
+        self,
+        writes: Sequence[tuple[Part, int]],
+        *,
+        commit: bool,
+        offsets: GroupOffsets | None = None,
+        linger_s: float = 0.0,
     ) -> bool:
-        """Write a value to each of these partitions, and a group's offsets: all or nothing."""
+        """Write batches of so many values to these partitions, and a group's offsets: all or nothing.
+
+        `linger_s` passes before the end is asked for. Says whether it was committed.
+        """
         try:
             if self._identity is None:
                 await self._open()
         except Lost:
             return False
         self._number += 1
-        values = [self._recorder.new_value() for _ in parts]
-        planned = [Write(f"{t}:{p}", v) for (t, p), v in zip(parts, values, strict=True)]
+        batches = [
+            (part, [self._recorder.new_value() for _ in range(count)]) for part, count in writes
+        ]
+        planned = [Write(part_name(part), v) for part, values in batches for v in values]
         call = self._recorder.call(self._process, Op.TXN, planned, tid=self._transactional_id)
         assert self._identity is not None, "the producer is open"
         txn = _Txn(call, self._number, self._identity, offsets)
         try:
-            await self._write_all(txn, parts, values)
+            await self._write_all(txn, batches)
             if offsets is not None:
                 await self._send_offsets(offsets)
+            await asyncio.sleep(linger_s)
             await self._end(txn, commit=commit)
         except Abortable:
             await self._give_up(txn)
@@ -137,12 +141,14 @@ class TxnProducer(Client):
             return commit
         return False
 
-    async def _write_all(self, txn: _Txn, parts: list[tuple[str, int]], values: list[int]) -> None:
-        for index, ((topic, partition), value) in enumerate(zip(parts, values, strict=True)):
-            if not self._is_v2:
-                await self._add_partition(topic, partition)
-            offset = await self._write(txn, topic, partition, index, value)
-            txn.steps.append(Write(f"{topic}:{partition}", value, offset))
+    async def _write_all(self, txn: _Txn, batches: list[tuple[Part, list[int]]]) -> None:
+        added: set[Part] = set()
+        for part, values in batches:
+            if not self._is_v2 and part not in added:
+                await self._add_partition(part)
+                added.add(part)
+            offset = await self._write(txn, part, values)
+            txn.steps += [Write(part_name(part), v, offset + i) for i, v in enumerate(values)]
             await asyncio.sleep(self._rng.choice((0, 0, 0.01, 0.3)))
 
     async def _give_up(self, txn: _Txn) -> None:
@@ -154,11 +160,7 @@ class TxnProducer(Client):
         self._record_end(txn, False)
 
     def _record_end(self, txn: _Txn, commit: bool) -> None:
-        end = "commit" if commit else "abort"
-        fields: dict[str, object] = {"end": end, "tc": txn.asked_at, "tid": self._transactional_id}
-        fields["id"] = list(txn.identity)
-        if txn.offsets is not None:
-            fields["group"] = txn.offsets.recorded()
+        fields = self._end_fields(txn, "commit" if commit else "abort")
         if commit:
             self.committed_count += 1
             self._recorder.ok(txn.call, txn.steps, **fields)
@@ -169,19 +171,23 @@ class TxnProducer(Client):
 
     def _record_unknown(self, txn: _Txn, planned: list[Write]) -> None:
         self._identity = None
-        written = {step.part: step for step in txn.steps}
-        steps = [written.get(step.part, step) for step in planned]
-        if txn.asked_end == "commit":
-            self.unknown_count += 1
-            fields: dict[str, object] = {"end": "commit", "tc": txn.asked_at, "err": "UNKNOWN"}
-            fields["id"] = list(txn.identity)
-            if txn.offsets is not None:
-                fields["group"] = txn.offsets.recorded()
-            self._recorder.unknown(txn.call, steps, tid=self._transactional_id, **fields)
-            self._process = self._recorder.new_process()
-        else:
+        if txn.asked_end != "commit":
             self.aborted_count += 1
             self._recorder.fail(txn.call, txn.steps, err="GIVEN_UP", tid=self._transactional_id)
+            return
+        self.unknown_count += 1
+        written = {step.value: step for step in txn.steps}
+        steps = [written.get(step.value, step) for step in planned]
+        fields = self._end_fields(txn, "commit")
+        self._recorder.unknown(txn.call, steps, err="UNKNOWN", **fields)
+        self._process = self._recorder.new_process()
+
+    def _end_fields(self, txn: _Txn, end: str) -> dict[str, object]:
+        fields: dict[str, object] = {"end": end, "tc": txn.asked_at, "tid": self._transactional_id}
+        fields["id"] = list(txn.identity)
+        if txn.offsets is not None:
+            fields["group"] = txn.offsets.recorded()
+        return fields
 
     # --- requests -----------------------------------------------------------------------------------
 
@@ -193,14 +199,15 @@ class TxnProducer(Client):
         for _ in range(TRIES):
             try:
                 find = FindCoordinatorRequest(key=self._transactional_id, key_type=TRANSACTION)
-                await self.connection().request(find, 2)
-                reply = await self.connection().request(request, 4)
+                await self.ask(find, 2)
+                reply = await self.ask(request, 4)
                 if reply.error_code == 0:
                     self._identity = (reply.producer_id, reply.producer_epoch)
                     self._sequences = {}
                     self._recorder.ok(call, id=list(self._identity), tid=self._transactional_id)
                     return
-                assert reply.error_code in AGAIN, f"InitProducerId answered {reply.error_code}"
+                if reply.error_code not in AGAIN:
+                    raise Refused(f"{self.name}: InitProducerId answered {reply.error_code}")
             except Disconnected:
                 pass
             await self.pause()
@@ -208,7 +215,8 @@ class TxnProducer(Client):
         self._process = self._recorder.new_process()
         raise Lost
 
-    async def _add_partition(self, topic: str, partition: int) -> None:
+    async def _add_partition(self, part: Part) -> None:
+        topic, partition = part
         assert self._identity is not None, "the producer is open"
         request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self._transactional_id,
@@ -218,7 +226,7 @@ class TxnProducer(Client):
         )
         for _ in range(TRIES):
             try:
-                reply = await self.connection().request(request, self._rng.randint(0, 3))
+                reply = await self.ask(request, self._rng.randint(0, 3))
                 topic_result = reply.results_by_topic_v3_and_below[0]
                 code = topic_result.results_by_partition[0].partition_error_code
                 if code == 0:
@@ -229,42 +237,35 @@ class TxnProducer(Client):
             await self.pause()
         raise Lost
 
-    async def _write(self, txn: _Txn, topic: str, partition: int, index: int, value: int) -> int:
+    async def _write(self, txn: _Txn, part: Part, values: list[int]) -> int:
         assert self._identity is not None, "the producer is open"
-        payload = Payload(
-            run=self._run,
-            process=self._process,
-            txn_number=txn.number,
-            index=index,
-            value=value,
-        )
-        sequence = self._sequences.get((topic, partition), 0)
-        now_ms = self._broker.clock.now().wall_ms
+        sequence = self._sequences.get(part, 0)
+        index = len(txn.steps)
+        records = [
+            self._stage.record(process=self._process, number=txn.number, index=index + i, value=v)
+            for i, v in enumerate(values)
+        ]
         batch = encode_batch(
-            [LogRecord(0, now_ms, None, encode_payload(payload))],
+            records,
             producer_id=self._identity[0],
             producer_epoch=self._identity[1],
             base_sequence=sequence,
             is_transactional=True,
         )
+        data = [PartitionProduceData(index=part[1], records=batch)]
         request = ProduceRequest(
             transactional_id=self._transactional_id,
             acks=-1,
             timeout_ms=5000,
-            topic_data=[
-                TopicProduceData(
-                    name=topic,
-                    partition_data=[PartitionProduceData(index=partition, records=batch)],
-                )
-            ],
+            topic_data=[TopicProduceData(name=part[0], partition_data=data)],
         )
         version = 12 if self._is_v2 else self._rng.choice((9, 11))
         for _ in range(TRIES):
             try:
-                reply = await self.connection().request(request, version)
+                reply = await self.ask(request, version)
                 answer = reply.responses[0].partition_responses[0]
                 if answer.error_code == 0:
-                    self._sequences[topic, partition] = sequence + 1
+                    self._sequences[part] = sequence + len(values)
                     return int(answer.base_offset)
                 self._check(answer.error_code)
             except Disconnected:
@@ -272,7 +273,7 @@ class TxnProducer(Client):
             await self.pause()
         raise Lost
 
-    async def _send_offsets(self, offsets: "GroupOffsets") -> None:
+    async def _send_offsets(self, offsets: GroupOffsets) -> None:
         assert self._identity is not None, "the producer is open"
         if not self._is_v2:
             await self._retry(
@@ -310,7 +311,7 @@ class TxnProducer(Client):
     async def _retry(self, request: Any, version: int, code_of: Callable[[Any], int]) -> None:
         for _ in range(TRIES):
             try:
-                code = code_of(await self.connection().request(request, version))
+                code = code_of(await self.ask(request, version))
                 if code == 0:
                     return
                 self._check(code)
@@ -333,7 +334,7 @@ class TxnProducer(Client):
         was_lost = False
         for _ in range(TRIES):
             try:
-                reply = await self.connection().request(request, 5 if self._is_v2 else 3)
+                reply = await self.ask(request, 5 if self._is_v2 else 3)
                 if reply.error_code == 0:
                     if self._is_v2:
                         self._identity = (reply.producer_id, reply.producer_epoch)
@@ -356,39 +357,3 @@ class TxnProducer(Client):
         ):
             raise Lost
         raise Abortable
-
-
-class Copier(Member):
-    """Consumes, writes one value for each record that it read, and commits both as one."""
-
-    def __init__(
-        self,
-        broker: SimBroker,
-        name: str,
-        rng: Random,
-        recorder: Recorder,
-        *,
-        group: str,
-        parts: list[tuple[str, int]],
-        run: int,
-        target: str,
-        producer: TxnProducer,
-    ) -> None:
-        super().__init__(broker, name, rng, recorder, group=group, parts=parts, run=run)
-        self._target = target
-        self._producer = producer
-
-    async def handle(self, read: dict[tuple[str, int], tuple[int, int]], count: int) -> bool:
-        """Copy what was read; False sends the reader back to what is committed."""
-        offsets = GroupOffsets(
-            group=self.group_id,
-            generation=self.generation,
-            member_id=self.member_id,
-            ranges=read,
-        )
-        targets = [(self._target, self._rng.randrange(2)) for _ in range(count)]
-        # One value for each partition at a time: a second one needs a transaction of its own.
-        chosen = list(dict.fromkeys(targets))
-        return await self._producer.transact(
-            chosen, commit=self._rng.random() < 0.85, offsets=offsets
-        )
