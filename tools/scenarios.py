@@ -13,6 +13,7 @@ import sys
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -126,18 +127,23 @@ def excused() -> tuple[str, ...]:
     return tuple(scenario for step in _data()["later"].values() for scenario in step["rows"])
 
 
-def showing_tests() -> Iterator[ShownBy]:
+@cache
+def showing_tests() -> tuple[ShownBy, ...]:
     """All tests that name a scenario."""
-    for path in sorted((ROOT / "tests").rglob("test_*.py")):
-        text = path.read_text()
-        if not ID.search(text):
-            continue
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                ids = ids_in(node.name) if node.name.startswith("test_") else ()
-                if ids:
-                    relative = path.relative_to(ROOT)
-                    yield ShownBy(str(relative), node.name, level_of(relative, node), ids)
+    paths = sorted((ROOT / "tests").rglob("test_*.py"))
+    return tuple(test for path in paths for test in _tests_in(path))
+
+
+def _tests_in(path: Path) -> Iterator[ShownBy]:
+    text = path.read_text()
+    if not ID.search(text):
+        return
+    relative = path.relative_to(ROOT)
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            ids = ids_in(node.name) if node.name.startswith("test_") else ()
+            if ids:
+                yield ShownBy(str(relative), node.name, level_of(relative, node), ids)
 
 
 def level_of(path: Path, test: ast.AST) -> str:
