@@ -5,6 +5,7 @@ pipelines and against Apache Kafka.
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,12 @@ from pyspark.sql import functions as F
 
 import oncelog
 from oncelog.client.cluster import Cluster
+from oncelog.client.errors import Refused as BrokerRefused
 from oncelog.client.identity import Identity, OutcomeUnknown, Transactional
+from oncelog.client.sending import Sender
 from oncelog.client.transactions import describe
+from oncelog.core.packing import encode_batch
+from oncelog.core.records import Record
 from oncelog.spark import (
     Done,
     DriverReplaced,
@@ -29,9 +34,11 @@ from oncelog.spark import (
     Step,
     Summary,
 )
+from oncelog.spark.encode import stamped_by
 from oncelog.spark.job import WriterOf
 from oncelog.spark.ledger import BatchName
-from oncelog.spark.task import writer
+from oncelog.spark.task import Stage, TaskPlan, writer
+from oncelog.wire.errors import ErrorCode
 from tests.spark.faults import failing_once
 from tests.spark.logs import fill, fresh, make_topics, read_all, values_of
 
@@ -220,6 +227,50 @@ def test_j140_j141_j146_a_write_task_that_fails_sends_the_whole_batch_round_agai
     assert (tmp_path / "flag").exists()
     assert summary.retries == 1
     job.check()
+
+
+def test_j145_a_task_that_outlives_its_attempt_is_fenced(job: Job, tmp_path: Path) -> None:
+    """It goes on writing under its old identity when the batch was run again, before its commit."""
+    plans: list[TaskPlan] = []
+    refusals: list[int] = []
+
+    def write(plan: TaskPlan) -> Stage:
+        plans.append(plan)
+        return failing_once(tmp_path / "flag", "raise in the middle")(plan)
+
+    def watch(event: Event) -> None:
+        if event.step is Step.WRITTEN and len(plans) > 1 and not refusals:
+            refusals.extend(asyncio.run(go_on_writing(plans[0])))
+
+    summary = job.start(watch, write=write)
+    refusals.extend(asyncio.run(go_on_writing(plans[0])))
+
+    assert summary.retries == 1
+    assert plans[0].identity != plans[1].identity
+    assert refusals == [ErrorCode.INVALID_PRODUCER_EPOCH] * (2 * len(plans[0].places))
+    job.check()
+
+
+async def go_on_writing(plan: TaskPlan) -> list[int]:
+    """A batch for each partition, as a task of this attempt: how each is refused."""
+    assert plan.identity is not None
+    record = Record(0, int(time.time() * 1000), None, b"0000", ())
+    codes = []
+    async with await Cluster.connect(plan.settings, wait_s=10) as cluster:
+        for place in plan.places:
+            sender = Sender(
+                cluster,
+                stamped_by(plan.identity.producer_id, plan.identity.epoch),
+                transactional_id=plan.identity.transactional_id,
+                is_v2=plan.identity.is_v2,
+                patience_s=0,
+            )
+            await sender.send(place, encode_batch([record], is_transactional=True), 1)
+            with pytest.raises(BrokerRefused) as refused:
+                await sender.finish()
+            codes.append(refused.value.code)
+            await sender.close()
+    return codes
 
 
 def test_an_upstream_task_may_fail_and_be_retried_freely(job: Job, tmp_path: Path) -> None:
