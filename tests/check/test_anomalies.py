@@ -654,7 +654,7 @@ def test_of_a_cycle_the_shortest_is_told() -> None:
 
 
 def test_a_cycle_may_run_through_more_transactions_than_python_would_recurse() -> None:
-    count = 3_000
+    count = 1_200
     script = Script().together(
         *(
             [w(f"a:{i}", i), r(**{f"a{(i - 1) % count}": [(0, (i - 1) % count)]})]
