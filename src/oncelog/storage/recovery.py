@@ -306,6 +306,12 @@ def _load_producers(disk: Disk, recovered: Recovered, limit: int, now_ms: int) -
         disk.remove(f"{log.directory}/{stem}.window")
         recovered.removed = True
     for segment in log.segments:
+        if segment.end_offset >= offset:
+            # Also where nothing is left to replay: what a torn marker has left in the index would
+            # stand before all that comes after it.
+            changed = segment.txn_index.truncate_from(offset)
+            if changed is not None:
+                recovered.unsynced.append(changed)
         if segment.end_offset > offset:
             _replay_producers(recovered, segment, offset, now_ms)
     recovered.producers.stability.settle(log.log_end_offset)
@@ -315,9 +321,6 @@ def _load_producers(disk: Disk, recovered: Recovered, limit: int, now_ms: int) -
 def _replay_producers(recovered: Recovered, segment: Segment, offset: int, now_ms: int) -> None:
     """Batches that no snapshot covers; aborted transactions among them are indexed anew."""
     producers = recovered.producers
-    changed = segment.txn_index.truncate_from(offset)
-    if changed is not None:
-        recovered.unsynced.append(changed)
     for position, header in segment.walk(segment.index_position(offset)):
         if header.base_offset < offset or not header.has_producer:
             continue
