@@ -34,6 +34,8 @@ _CONSUMER_DEFAULTS: Final[Mapping[str, Any]] = {
     "partition.assignment.strategy": "cooperative-sticky",
     # What waits in memory for a slow handler is bounded.
     "queued.max.messages.kbytes": 16_384,
+    # Going back after an abort waits for the fetch that is under way.
+    "fetch.wait.max.ms": 100,
 }
 #: What decides about the promise, and how to ask for it instead.
 _OURS: Final[Mapping[str, str]] = {

@@ -1,5 +1,7 @@
 """What an error of librdkafka means for an app: one table from its codes to our errors."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import Enum, auto
 from typing import Final
 
@@ -85,6 +87,21 @@ def kind_of(error: KafkaError) -> Kind:
 def is_of_the_record(error: KafkaError) -> bool:
     """Whether a record was refused for what it is."""
     return error.code() in _OF_THE_RECORD
+
+
+@contextmanager
+def callbacks() -> Iterator[None]:
+    """Around calls that serve callbacks: a producer that has failed for good says so in them.
+
+    confluent-kafka raises a fatal error in the middle of a callback, and Python then finds fault with
+    the call; what the error was comes out with the abort.
+    """
+    try:
+        yield
+    except SystemError as raised:
+        if isinstance(raised.__cause__, KafkaException):
+            raise raised.__cause__ from None
+        raise KafkaException(KafkaError(KafkaError._STATE, "the producer has failed")) from raised
 
 
 def error_of(raised: KafkaException) -> KafkaError:

@@ -8,10 +8,9 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from oncelog.apps.errors import Aborted, AppError, BadRecord, Busy
 from oncelog.apps.failure import error_of, fatal_error, is_of_the_record, said
 from oncelog.apps.hooks import Hook, Hooks
-from oncelog.apps.sends import Outgoing, produce
+from oncelog.apps.sends import Outgoing, flush, make_room, produce
 
 _ROOM_S: Final = 0.1
-_STEP_S: Final = 1.0
 
 
 class PlainSends:
@@ -34,7 +33,7 @@ class PlainSends:
             except BufferError:
                 if time.monotonic() >= deadline:
                     raise Busy(f"There was no room for a record of topic {record.topic}.") from None
-                self._producer.poll(_ROOM_S)
+                make_room(self._producer, _ROOM_S)
             except KafkaException as raised:
                 raise self._failed(record.topic, error_of(raised)) from raised
 
@@ -44,10 +43,12 @@ class PlainSends:
 
     def flush(self) -> None:
         """Wait until all is acknowledged."""
-        deadline = time.monotonic() + self._wait_s
-        while self._producer.flush(_STEP_S):
-            if time.monotonic() >= deadline:
-                raise Aborted(f"Not everything was delivered within {self._wait_s:g} s.")
+        try:
+            is_done = flush(self._producer, self._wait_s)
+        except KafkaException as raised:
+            raise self._failed("", error_of(raised)) from raised
+        if not is_done:
+            raise Aborted(f"Not everything was delivered within {self._wait_s:g} s.")
         if self._refused is not None:
             raise self._failed(*self._refused)
 

@@ -6,6 +6,7 @@ transaction is decided in `transaction.py`.
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,8 +14,8 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from oncelog.apps.clients import Clients, Complaints
 from oncelog.apps.errors import AppError, Unreachable
-from oncelog.apps.failure import Kind, error_of, fatal_error, kind_of, said
-from oncelog.apps.sends import OnDelivery, Outgoing, produce
+from oncelog.apps.failure import Kind, callbacks, error_of, fatal_error, kind_of, said
+from oncelog.apps.sends import OnDelivery, Outgoing, flush, make_room, produce
 
 #: How long librdkafka is asked to wait in one call: signals and deadlines are seen in between.
 _STEP_S: Final = 1.0
@@ -53,7 +54,8 @@ class TransactionalProducer:
 
     def _explained(self, error: KafkaError, who: str) -> AppError:
         # A broker that turns us away looks, to this call, like one that does not answer.
-        self._producer.poll(0)
+        with suppress(KafkaException):
+            make_room(self._producer, 0)
         for each in (error, self._complaints.last):
             if each is not None and (found := fatal_error(each, "begin", who=who)) is not None:
                 return found
@@ -70,15 +72,11 @@ class TransactionalProducer:
 
     def make_room(self, timeout_s: float) -> None:
         """Wait for some records to be delivered."""
-        self._producer.poll(timeout_s)
+        make_room(self._producer, timeout_s)
 
     def flush(self) -> bool:
         """Wait until the fate of every record is known; whether it was in time."""
-        deadline = time.monotonic() + self._wait_s
-        while self._producer.flush(_STEP_S):
-            if time.monotonic() >= deadline:
-                return False
-        return True
+        return flush(self._producer, self._wait_s)
 
     def send_offsets(self, offsets: GroupOffsets) -> None:
         """Make a group's offsets part of the transaction."""
@@ -104,7 +102,8 @@ class TransactionalProducer:
         deadline = time.monotonic() + self._wait_s
         while True:
             try:
-                call(_STEP_S)
+                with callbacks():
+                    call(_STEP_S)
                 return
             except KafkaException as raised:
                 if kind_of(error_of(raised)) is not Kind.RETRY or time.monotonic() >= deadline:

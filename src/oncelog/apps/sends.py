@@ -1,14 +1,19 @@
 """What is sent, and where `app.send` puts it: into a transaction, or out at once."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from confluent_kafka import KafkaError, Message, Producer
 
 from oncelog.apps.codec import Codec
+from oncelog.apps.failure import callbacks
 from oncelog.apps.hooks import Hook
 from oncelog.apps.record import Headers
+
+#: How long librdkafka is asked to wait in one call: signals and deadlines are seen in between.
+_STEP_S: Final = 1.0
 
 OnDelivery = Callable[[KafkaError | None, Message], None]
 #: As people write them: by name, or in order where a name comes twice.
@@ -70,4 +75,20 @@ def produce(producer: Producer, record: Outgoing, on_delivery: OnDelivery) -> No
         headers=list(record.headers),
         on_delivery=on_delivery,
     )
-    producer.poll(0)
+    make_room(producer, 0)
+
+
+def make_room(producer: Producer, timeout_s: float) -> None:
+    """Wait for some records to be delivered."""
+    with callbacks():
+        producer.poll(timeout_s)
+
+
+def flush(producer: Producer, wait_s: float) -> bool:
+    """Wait until the fate of every record is known; whether it was in time."""
+    deadline = time.monotonic() + wait_s
+    with callbacks():
+        while producer.flush(_STEP_S):
+            if time.monotonic() >= deadline:
+                return False
+    return True

@@ -7,7 +7,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
 from oncelog.apps.clients import log
 from oncelog.apps.errors import Misconfigured
-from oncelog.apps.failure import Kind, fatal_error, kind_of, said
+from oncelog.apps.failure import Kind, callbacks, error_of, fatal_error, kind_of, said
 from oncelog.apps.record import Record, record_of
 from oncelog.apps.rounds import commit_offsets
 
@@ -29,7 +29,7 @@ class Direct:
 
     def next(self, timeout_s: float) -> Record | None:
         """The next record, or None if none comes in time. Rebalances happen in here."""
-        message = self._consumer.poll(timeout_s)
+        message = polled(self._consumer, timeout_s, self._who)
         return None if message is None else checked(message, self._who)
 
 
@@ -46,7 +46,7 @@ class AheadOf:
     def next(self, timeout_s: float) -> Record | None:
         """The next record, or None if none comes in time. Rebalances happen in here."""
         if not self._ready:
-            first = self._consumer.poll(timeout_s)
+            first = polled(self._consumer, timeout_s, self._who)
             if first is None:
                 return None
             others = self._consumer.consume(self._at_once - 1, 0) if self._at_once > 1 else []
@@ -59,6 +59,16 @@ class AheadOf:
                 )
             self._ready.extend(records)
         return self._ready.popleft() if self._ready else None
+
+
+def polled(consumer: Consumer, timeout_s: float, who: str) -> Message | None:
+    """The next message; what ends the consumer for good is raised as what it means."""
+    try:
+        with callbacks():
+            return consumer.poll(timeout_s)
+    except KafkaException as raised:
+        fatal = fatal_error(error_of(raised), "read", who=who)
+        raise fatal or raised from raised
 
 
 def checked(message: Message, who: str) -> Record | None:

@@ -86,7 +86,10 @@ class Transaction:
                     f"{record.topic}): send less in one, or raise queue.buffering.max.messages and "
                     f"queue.buffering.max.kbytes in producer_settings."
                 )
-            self._producer.make_room(_ROOM_S)
+            try:
+                self._producer.make_room(_ROOM_S)
+            except KafkaException as raised:
+                raise self._not_taken(record, error_of(raised)) from raised
 
     def after_commit(self, hook: Hook) -> None:
         """Call a hook once the commit is confirmed, and only then."""
