@@ -211,9 +211,11 @@ class LogDirectory:
         old one began and how far it was synced, and be taken for damaged after a crash. Before the
         deletion is committed would be too early: a topic that stays must keep its log start.
         """
-        stored = {**self._recovery_points, **self._log_starts}
-        if any(topic_partition not in self._partitions for topic_partition in stored):
-            await self._write_checkpoints()
+        # Not while they are being written: what is on its way to the disk may name it too.
+        async with self._checkpointing:
+            stored = {**self._recovery_points, **self._log_starts}
+            if any(topic_partition not in self._partitions for topic_partition in stored):
+                await self._write_checkpoints_now()
 
     def remove_topic(self, name: str, topic_id: UUID) -> None:
         """Stop serving a topic and delete its directories."""
@@ -256,13 +258,14 @@ class LogDirectory:
             encode_checkpoint({tp: o for tp, o in points.items() if o > 0}),
             encode_checkpoint({tp: o for tp, o in starts.items() if o > 0}),
         )
+        # Before they are written: one that fails may have reached the disk all the same.
+        self._recovery_points, self._log_starts = points, starts
         for name, text, stored in zip(
             (RECOVERY_POINTS, LOG_STARTS), texts, self._stored_checkpoints, strict=True
         ):
             if text != stored:
                 await self.disk.write_file(name, text)
         self._stored_checkpoints = texts
-        self._recovery_points, self._log_starts = points, starts
         for partition in self:
             if partition.log.may_drop_snapshots and partition.offline is None:
                 partition.log.drop_snapshots(points.get(partition.topic_partition, 0))
