@@ -39,9 +39,9 @@ def name() -> str:
     return f"t{next(_numbers)}"
 
 
-def make_topic(servers: str, topic: str, partitions: int = 2, **config: str) -> str:
+def make_topic(servers: str, topic: str, **config: str) -> str:
     client = AdminClient({"bootstrap.servers": servers, "log_level": 0})
-    client.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(20)
+    client.create_topics([NewTopic(topic, 2, 1, config=config)])[topic].result(20)
     return topic
 
 
