@@ -4,11 +4,14 @@ What recovery does with torn and damaged logs, byte by byte, is in tests/storage
 """
 
 import asyncio
+import contextlib
 import os
 import resource
 import shutil
+import subprocess
+import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,6 +19,7 @@ import pytest
 
 import oncelog
 from oncelog.server.broker import StartError
+from oncelog.server.handles import share_out
 from oncelog.testing import disk_full, failing_sync, kill, restart, slow_disk
 from oncelog.wire.errors import ErrorCode
 from tests.core.batches import a_batch
@@ -362,3 +366,56 @@ def test_e82_a_second_broker_on_a_directory_is_refused_and_the_first_goes_on(
                 pass
         assert send(first, b"2") == OK
         assert values(first) == [b"1", b"2"]
+
+
+#: A limit that leaves room for 153 connections.
+FEW_HANDLES = 600
+WITH_FEW_HANDLES = """
+import resource, runpy, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), int(sys.argv[1])))
+sys.argv = ["oncelog", *sys.argv[2:]]
+runpy.run_module("oncelog", run_name="__main__")
+"""
+
+
+@contextlib.contextmanager
+def a_broker_with_few_handles(data_dir: Path) -> Iterator[str]:
+    command = [sys.executable, "-c", WITH_FEW_HANDLES, str(FEW_HANDLES), "serve"]
+    command += ["--data", str(data_dir), "--listen", "127.0.0.1:0"]
+    for name, value in SMALL.items():
+        command += ["--set", f"{name}={value}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline().rpartition(" ")[2].strip()
+        finally:
+            process.terminate()
+
+
+def test_e85_a_crowd_of_connections_takes_no_handle_that_a_log_needs(tmp_path: Path) -> None:
+    """K8: further clients are turned away, what is there goes on, segments included."""
+
+    async def work(address: str) -> None:
+        wire = await connect(address)
+        assert await wire.create_topic("small", configs={"segment.bytes": "200"}) == OK
+        host, _, port = address.rpartition(":")
+        crowd = [await asyncio.open_connection(host, int(port)) for _ in range(2 * FEW_HANDLES)]
+        for reader, _ in crowd[share_out(FEW_HANDLES).connections :]:
+            with contextlib.suppress(ConnectionError):
+                assert await asyncio.wait_for(reader.read(1), 10) == b""
+
+        codes = [(await wire.produce(wire.batch(), topic="small")).error_code for _ in range(50)]
+        assert codes == [OK] * 50
+
+        for _, writer in crowd:
+            writer.close()
+        for _, writer in crowd:
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+        again = await connect(address)
+        assert await again.end_offset("small") == 50
+        await hang_up(again, wire)
+
+    with a_broker_with_few_handles(tmp_path) as address:
+        asyncio.run(work(address))
+    assert len(list((tmp_path / "small-0").glob("*.log"))) > 10

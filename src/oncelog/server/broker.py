@@ -3,7 +3,7 @@
 import asyncio
 import base64
 import contextlib
-import resource
+import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +23,7 @@ from oncelog.runtime.flush import Flusher, OsFlusher, SyncFlusher
 from oncelog.runtime.log_directory import LogDirectory
 from oncelog.runtime.node import Node
 from oncelog.server.connection import Connection
+from oncelog.server.handles import raise_limit, share_out
 from oncelog.server.lock import DirectoryLock, DirectoryLocked
 from oncelog.server.meta_properties import (
     FILE_NAME,
@@ -37,8 +38,6 @@ from oncelog.storage.disk import Disk, RealDisk
 
 #: How long requests under way may take once the broker stops.
 STOP_GRACE_S: Final = 2.0
-#: Handles that are not for segment files: connections, the lock, the libraries' own.
-RESERVED_HANDLES: Final = 128
 
 
 class StartError(Exception):
@@ -56,8 +55,9 @@ class BrokerCore:
         clock: Clock,
         fresh_id: Callable[[], UUID] = uuid4,
         note: Callable[[object], None] | None = None,
+        room: int = sys.maxsize,
     ) -> None:
-        """Notes go to `note` as they are, or else to the log."""
+        """Notes go to `note` as they are, or else to the log; there is `room` for so many connections."""
         self.config = config
         self.disk = disk
         flusher: Flusher = SyncFlusher(disk) if config.oncelog_flush == "sync" else OsFlusher(disk)
@@ -72,6 +72,7 @@ class BrokerCore:
             metrics=self.metrics,
         )
         self.connections: dict[Connection, None] = {}
+        self._room = room
         self._clock = clock
         self._note = note or self._write_note
         self._keepers: list[asyncio.Task[None]] = []
@@ -177,7 +178,7 @@ class BrokerCore:
         return Connection(self.node, opened=self._admit, closed=self._forget)
 
     def _admit(self, connection: Connection) -> bool:
-        if len(self.connections) >= self.node.config.max_connections:
+        if len(self.connections) >= min(self.node.config.max_connections, self._room):
             self.metrics.connections_refused += 1
             return False
         self.metrics.connections_accepted += 1
@@ -253,9 +254,14 @@ class Broker:
             raise
 
     async def _open(self) -> None:
-        handles = _raise_handle_limit()
-        self._disk = RealDisk(self._data_dir, max_open_files=max(64, handles // 2))
-        self._core = BrokerCore(self._config, self._layer(self._disk), clock=self._clock)
+        handles = share_out(raise_limit())
+        self._disk = RealDisk(self._data_dir, max_open_files=handles.files)
+        self._core = BrokerCore(
+            self._config,
+            self._layer(self._disk),
+            clock=self._clock,
+            room=handles.connections,
+        )
         try:
             await self._core.open()
         except WrongDirectory as error:
@@ -325,14 +331,3 @@ class Broker:
 def _reachable(host: str) -> str:
     """What to tell clients when the broker listens on every address."""
     return "localhost" if host in ("0.0.0.0", "::", "") else host
-
-
-def _raise_handle_limit() -> int:
-    """Use as many file handles as we are allowed to; returns how many segment files may be open."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = min(hard, 1 << 20) if hard != resource.RLIM_INFINITY else 1 << 20
-    if wanted > soft:
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-            soft = wanted
-    return max(soft - RESERVED_HANDLES, 64)
