@@ -107,7 +107,7 @@ def test_k167_a_full_disk_is_waited_out_and_the_output_is_exact(
 def test_k163_a_chain_of_three_pipelines_whose_drivers_die_and_whose_broker_restarts(
     spark: SparkSession, broker: oncelog.Broker
 ) -> None:
-    """`make test-kill` does it with SIGKILL."""
+    """In one JVM, with injected deaths; tests/kill does it with SIGKILL."""
     topics = [fresh(name) for name in ("in", "once", "twice", "out")]
     make_topics(broker.bootstrap_servers, *topics, partitions=2)
     fill(broker.bootstrap_servers, topics[0], VALUES)
