@@ -1,13 +1,14 @@
 """A commit whose answer is lost is looked up, and never guessed."""
 
 import threading
+from typing import Any
 
 import pytest
 
 import oncelog
 from oncelog import App
 from oncelog.apps import Aborted, Fenced, OutcomeUnknown, Record
-from oncelog.testing import cut, fence, kill, lose_reply, refuse, restart
+from oncelog.testing import Injection, cut, fence, kill, lose_reply, refuse, restart
 from tests.apps.conftest import make_topic, until, values, write
 from tests.client import aftermath
 
@@ -219,6 +220,64 @@ def test_a_listener_is_exact_when_its_commits_are_lost(
 
     assert sorted(map(int, values(servers, target))) == list(range(30))
     assert sorted(map(int, told)) == list(range(30))
+
+
+def test_brokers_that_are_away_are_not_the_fault_of_a_record(
+    oncelog_broker: oncelog.Broker, topic: str
+) -> None:
+    """However often a round fails of them, no record becomes a dead letter."""
+    servers = oncelog_broker.bootstrap_servers
+    target, dead = make_topic(servers, "invoices"), make_topic(servers, "dead")
+    write(servers, topic, *map(str, range(6)))
+    app = an_app(oncelog_broker, wait_s=1)
+    away: list[Injection[Any]] = []
+
+    @app.listener(topic, group="billing", tries=1, dead_letters=dead)
+    def bill(record: Record) -> None:
+        if not away:
+            away.append(oncelog_broker.fault(refuse()))
+        app.send(target, record.text, key=record.text)
+
+    thread = threading.Thread(target=app.run)
+    thread.start()
+    try:
+        until("a round fails", lambda: app.counts()["bill"].aborts >= 1)
+        until("brokers are asked again", lambda: bool(away))
+        away[0].end()
+        until("all is billed", lambda: app.counts()["bill"].records == 6)
+    finally:
+        app.stop()
+        thread.join()
+        app.close()
+
+    assert values(servers, target) == [b"0", b"1", b"2", b"3", b"4", b"5"]
+    assert values(servers, dead) == []
+
+
+def test_offsets_that_are_not_committed_ahead_are_read_again_at_most_once(
+    oncelog_broker: oncelog.Broker, topic: str
+) -> None:
+    servers = oncelog_broker.bootstrap_servers
+    write(servers, topic, *map(str, range(6)))
+    app = an_app(oncelog_broker)
+    seen: list[str] = []
+
+    @app.listener(topic, group="samples", delivery="at_most_once", max_records=2)
+    def sample(record: Record) -> None:
+        seen.append(record.text)
+
+    fault = oncelog_broker.fault(cut("OffsetCommit", when="before", times=6))
+    thread = threading.Thread(target=app.run)
+    thread.start()
+    try:
+        fault.wait(3)
+        until("all is seen", lambda: len(seen) == 6)
+    finally:
+        app.stop()
+        thread.join()
+        app.close()
+
+    assert sorted(map(int, seen)) == list(range(6))
 
 
 def test_an_abortable_error_runs_the_function_again(

@@ -260,6 +260,7 @@ class App:
             raise Misconfigured(f"The app {self.name} has no listener: there is nothing to run.")
         if self._service is not None:
             raise Closed(f"The app {self.name} has run already: make a new one.")
+        self._transactions.start()
         self._service = Service(
             self._transactions,
             self._listeners,
@@ -267,7 +268,6 @@ class App:
             stopping=self._stopping,
             stop_timeout_s=self._stop_timeout_s,
         )
-        self._transactions.start()
         self._service.start()
         return self._service
 

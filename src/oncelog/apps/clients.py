@@ -23,6 +23,8 @@ log = logging.getLogger("oncelog.apps")
 _DEFAULTS: Final[Mapping[str, Any]] = {
     # Its own lines on standard error are for those who debug librdkafka.
     "log_level": 2,
+    # How long a reply may take, after which the request is sent again.
+    "socket.timeout.ms": 10_000,
     "reconnect.backoff.ms": 50,
     "reconnect.backoff.max.ms": 1000,
     # With the other strategy, offsets for a coordinator that is away for a moment can hang until the
@@ -53,7 +55,6 @@ _OURS: Final[Mapping[str, str]] = {
     "error_cb": "errors go to the log oncelog.apps",
 }
 _QUIET_S: Final = 30.0
-_REQUEST_TIMEOUT_MS: Final = 10_000
 
 
 class Complaints:
@@ -97,18 +98,21 @@ class Clients:
     def transactional(self, transactional_id: str, complaints: Complaints) -> Producer:
         """A producer that is still to be initialised."""
         timeout_ms = round(self.transaction_timeout_s * 1000)
-        return self._producer(
-            complaints,
-            {
-                "socket.timeout.ms": min(_REQUEST_TIMEOUT_MS, timeout_ms),
-                "transactional.id": transactional_id,
-                "transaction.timeout.ms": timeout_ms,
-            },
-        )
+        given = self._common(complaints, self.producer_settings)
+        ours = {
+            # librdkafka refuses a longer one.
+            "socket.timeout.ms": min(int(given["socket.timeout.ms"]), timeout_ms),
+            "transactional.id": transactional_id,
+            "transaction.timeout.ms": timeout_ms,
+        }
+        with _refusals():
+            return Producer(given | ours)
 
     def idempotent(self, complaints: Complaints) -> Producer:
         """A producer whose records are visible as soon as they are acknowledged."""
-        return self._producer(complaints, {"enable.idempotence": True})
+        given = self._common(complaints, self.producer_settings)
+        with _refusals():
+            return Producer(given | {"enable.idempotence": True})
 
     def consumer(
         self, group: str, *, start: str, settings: Mapping[str, Any], complaints: Complaints
@@ -137,10 +141,6 @@ class Clients:
         }
         with _refusals():
             return Consumer(self._common(complaints) | ours)
-
-    def _producer(self, complaints: Complaints, ours: Mapping[str, Any]) -> Producer:
-        with _refusals():
-            return Producer({**self._common(complaints, self.producer_settings), **ours})
 
     def _common(self, complaints: Complaints, *more: Mapping[str, Any]) -> dict[str, Any]:
         given: dict[str, Any] = {"client.id": self.client_id, **_DEFAULTS}

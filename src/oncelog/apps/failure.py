@@ -99,7 +99,7 @@ def callbacks() -> Iterator[None]:
     try:
         yield
     except SystemError as raised:
-        if isinstance(raised.__cause__, KafkaException):
+        if isinstance(raised.__cause__, Exception):
             raise raised.__cause__ from None
         raise KafkaException(KafkaError(KafkaError._STATE, "the producer has failed")) from raised
 

@@ -1,12 +1,13 @@
 """Where a worker's records come from: the consumer, or a few of them whose offsets are committed ahead."""
 
 from collections import deque
+from contextlib import suppress
 from typing import Protocol
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from oncelog.apps.clients import log
-from oncelog.apps.errors import Misconfigured
+from oncelog.apps.errors import Aborted, Misconfigured
 from oncelog.apps.failure import Kind, callbacks, error_of, fatal_error, kind_of, said
 from oncelog.apps.record import Record, record_of
 from oncelog.apps.rounds import commit_offsets
@@ -52,13 +53,23 @@ class AheadOf:
             others = self._consumer.consume(self._at_once - 1, 0) if self._at_once > 1 else []
             found = [checked(message, self._who) for message in (first, *others)]
             records = [record for record in found if record is not None]
-            if records:
-                # In order, so the last of each partition stands.
-                commit_offsets(
-                    self._consumer, {record.place: record.offset + 1 for record in records}
-                )
-            self._ready.extend(records)
+            if records and self._commit(records):
+                self._ready.extend(records)
         return self._ready.popleft() if self._ready else None
+
+    def _commit(self, records: list[Record]) -> bool:
+        try:
+            # In order, so the last of each partition stands.
+            commit_offsets(self._consumer, {each.place: each.offset + 1 for each in records})
+            return True
+        except Aborted as error:
+            log.warning("trouble", extra={"fields": {"listener": self._who, "error": str(error)}})
+        # Nobody has seen them yet, so they may be read again; whose partition is gone has lost them.
+        first = {each.place: each.offset for each in reversed(records)}
+        for place, offset in first.items():
+            with suppress(KafkaException):
+                self._consumer.seek(TopicPartition(place.topic, place.partition, offset))
+        return False
 
 
 def polled(consumer: Consumer, timeout_s: float, who: str) -> Message | None:

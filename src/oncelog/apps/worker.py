@@ -24,6 +24,7 @@ from oncelog.apps.errors import (
     OutcomeUnknown,
     Poisoned,
     TooSlow,
+    Unreachable,
 )
 from oncelog.apps.failure import error_of, fatal_error
 from oncelog.apps.functions import pause_s
@@ -106,9 +107,10 @@ class Worker:
                 self._bury(record, round_, tries, why)
             else:
                 self._calls(record, round_.sends)
-        except Fatal:
+        except (Fatal, Poisoned):
             raise
-        except Aborted as error:
+        except (Aborted, Unreachable) as error:
+            # The brokers failed, not the record.
             self._go_back(error, held=record)
         except Exception as error:
             self._blame(record, error)
@@ -150,8 +152,6 @@ class Worker:
 
     def _blame(self, record: Record, error: Exception) -> None:
         """The handler failed."""
-        if isinstance(error, Poisoned):
-            raise error
         if not self._rounds.is_repeating:
             self._let_go(record, error)
             return
