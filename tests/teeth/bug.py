@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-Workload: TypeAlias = Literal["plain", "transactional"]
+Workload: TypeAlias = Literal["plain", "transactional", "crashes"]
 
 
 class DoesNotApply(Exception):
@@ -38,4 +38,4 @@ class Bug:
     #: The simulated work that shows it.
     workload: Workload = "transactional"
     #: It is caught within so many seeds, or the test fails.
-    seeds: int = 100
+    seeds: int = 60

@@ -55,15 +55,24 @@ def hunt(bug: Bug, folder: Path, *, seeds: int | None = None) -> Hunt:
     count = bug.seeds if seeds is None else seeds
     words = [sys.executable, "-m", "tests.teeth.hunt", str(package), bug.workload, str(count)]
     began = time.monotonic()
-    done = subprocess.run(
-        words,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=HUNT_S,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            words,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"},
+            capture_output=True,
+            text=True,
+            timeout=HUNT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return Hunt(
+            bug=bug,
+            caught_by=(),
+            seeds=count,
+            seconds=time.monotonic() - began,
+            log=f"the hunt took longer than {HUNT_S:g} s",
+        )
     if done.returncode:
         raise RuntimeError(f"the hunt for {bug.name} failed:\n{done.stderr}")
     answer = json.loads(done.stdout)

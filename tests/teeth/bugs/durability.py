@@ -79,18 +79,6 @@ DURABILITY: Final = (
         ),
     ),
     Bug(
-        name="directory-not-synced",
-        what="a file's bytes are synced and its name is not",
-        workload="plain",
-        edits=(
-            Edit(
-                "runtime/flush.py",
-                "await disk.sync(files, directories)",
-                "await disk.sync(files)",
-            ),
-        ),
-    ),
-    Bug(
         name="new-directory-not-synced",
         what="the name of a new partition's directory is not synced with its first batch",
         workload="plain",
@@ -105,6 +93,8 @@ DURABILITY: Final = (
     Bug(
         name="prepare-not-awaited",
         what="EndTxn is answered before PREPARE is durable",
+        workload="crashes",
+        seeds=30,
         edits=(
             Edit(
                 "runtime/transactions.py",
@@ -116,6 +106,8 @@ DURABILITY: Final = (
     Bug(
         name="marker-before-prepare",
         what="markers are written before PREPARE is durable",
+        workload="crashes",
+        seeds=30,
         edits=(
             Edit(
                 "runtime/host.py",

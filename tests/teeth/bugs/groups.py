@@ -39,30 +39,6 @@ GROUPS: Final = (
         ),
     ),
     Bug(
-        name="txn-generation-not-checked",
-        what="TxnOffsetCommit is accepted from a member of an earlier generation",
-        edits=(
-            Edit(
-                "core/groups/classic.py",
-                "    if not is_simple and group.state is not S.DEAD:\n        _current_member(",
-                "    if group.state is S.DEAD and not is_simple:\n        _current_member(",
-            ),
-        ),
-    ),
-    Bug(
-        name="generation-not-raised",
-        what="a rebalance goes on with the generation that it ended",
-        edits=(
-            Edit(
-                "core/groups/rebalance.py",
-                "        generation_id=group.generation_id + 1,\n"
-                "        protocol_name=group.elected_protocol(),\n",
-                "        generation_id=max(group.generation_id, 1),\n"
-                "        protocol_name=group.elected_protocol(),\n",
-            ),
-        ),
-    ),
-    Bug(
         name="offsets-lost-by-rewrite",
         what="offsets are left out when the log of a group's shard is written anew",
         edits=(

@@ -53,25 +53,13 @@ PRODUCERS: Final = (
         ),
     ),
     Bug(
-        name="sequence-gap-accepted",
-        what="a batch is accepted although one before it is missing",
-        workload="plain",
-        edits=(
-            Edit(
-                "core/producers.py",
-                "if header.base_sequence != expected:",
-                "if header.base_sequence < expected:",
-            ),
-        ),
-    ),
-    Bug(
         name="epoch-not-checked",
         what="neither partition nor coordinator looks at the epoch before the transaction's end",
         edits=(
             Edit(
                 "core/producers.py",
                 "if producer is not None and producer_epoch < producer.producer_epoch:",
-                "if producer is None:",
+                "if producer is not None and producer_epoch < 0:",
             ),
             Edit(
                 "core/txn/shard.py",

@@ -110,15 +110,4 @@ READING: Final = (
             ),
         ),
     ),
-    Bug(
-        name="log-start-moves-back",
-        what="deleting records up to an offset below the log start brings the start back",
-        edits=(
-            Edit(
-                "storage/partition_log.py",
-                "self.log_start_offset = max(self.log_start_offset, offset)",
-                "self.log_start_offset = offset",
-            ),
-        ),
-    ),
 )

@@ -43,18 +43,6 @@ RECOVERY: Final = (
         ),
     ),
     Bug(
-        name="snapshot-too-new",
-        what="a producer snapshot is believed that lies above what was synced",
-        workload="plain",
-        edits=(
-            Edit(
-                "storage/recovery.py",
-                "usable = stem.isdigit() and offset <= int(stem) <= limit",
-                "usable = stem.isdigit() and offset <= int(stem)",
-            ),
-        ),
-    ),
-    Bug(
         name="producers-not-rebuilt",
         what="batches behind the newest snapshot are forgotten by a restart",
         workload="plain",
@@ -97,18 +85,6 @@ RECOVERY: Final = (
                 "storage/partition_log.py",
                 "self._unsynced_files[self.segments[-1].txn_index.append(entry)] = None\n",
                 "self.segments[-1].txn_index.append(entry)\n",
-            ),
-        ),
-    ),
-    Bug(
-        name="recovery-point-too-new",
-        what="the recovery point is the end of the log, synced or not",
-        workload="plain",
-        edits=(
-            Edit(
-                "runtime/partition.py",
-                "self.recovery_point = max(self.recovery_point, end.offset)",
-                "self.recovery_point = self.log.log_end_offset",
             ),
         ),
     ),

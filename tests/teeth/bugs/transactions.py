@@ -39,28 +39,6 @@ TRANSACTIONS: Final = (
         ),
     ),
     Bug(
-        name="unowned-left-open",
-        what="what a power cut left open without a coordinator's entry stays open",
-        edits=(
-            Edit(
-                "runtime/transactions.py",
-                "                if owner is None or not _explains(",
-                "                if owner is not None and not _explains(",
-            ),
-        ),
-    ),
-    Bug(
-        name="timeout-never-fires",
-        what="a transaction whose producer is gone stays open",
-        edits=(
-            Edit(
-                "core/txn/shard.py",
-                "overdue = [self._watched[name] for name in self._overdue(now)]",
-                "overdue: list[Watched] = []",
-            ),
-        ),
-    ),
-    Bug(
         name="timeout-keeps-the-epoch",
         what="a producer goes on in the next transaction when its own was timed out",
         edits=(
@@ -100,57 +78,15 @@ TRANSACTIONS: Final = (
         ),
     ),
     Bug(
-        name="end-not-tied-v1",
-        what="an EndTxn that was held up in the network ends the next transaction (V1)",
-        edits=(
-            Edit(
-                "runtime/transactions.py",
-                "            if connection < known[2]:\n",
-                "            if connection < 0:\n",
-            ),
-        ),
-    ),
-    Bug(
         name="end-not-tied-v2",
         what="an EndTxn of the epoch before ends the open transaction (V2)",
+        workload="crashes",
+        seeds=30,
         edits=(
             Edit(
                 "core/txn/shard.py",
                 "    _check_epoch(txn, epoch)\n    return EndV2.COMMIT_AT_E",
                 "    return EndV2.COMMIT_AT_E",
-            ),
-        ),
-    ),
-    Bug(
-        name="old-coordinators-marker",
-        what="a marker of a replaced coordinator is accepted",
-        edits=(
-            Edit(
-                "core/producers.py",
-                "if marker.coordinator_epoch < producer.coordinator_epoch:",
-                "if marker.coordinator_epoch < -1:",
-            ),
-        ),
-    ),
-    Bug(
-        name="repeated-marker-ends-the-next",
-        what="a marker that comes again ends the producer's next transaction (V2)",
-        edits=(
-            Edit(
-                "core/producers.py",
-                "            and marker.producer_epoch != MAX_EPOCH\n",
-                "            and marker.producer_epoch == MAX_EPOCH\n",
-            ),
-        ),
-    ),
-    Bug(
-        name="participants-not-synced",
-        what="PREPARE_COMMIT is written before the batches of acks 0 and 1 are durable",
-        edits=(
-            Edit(
-                "runtime/transactions.py",
-                "            await self._sync_participants(transactional_id)\n",
-                "            pass\n",
             ),
         ),
     ),
