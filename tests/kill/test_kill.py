@@ -9,6 +9,7 @@ the time has seen nothing else.
 import contextlib
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -91,16 +92,22 @@ class Chain:
     cluster: Cluster
     kind: str
     directory: Path
+    #: The pipeline whose output this one reads; without one there is an input of its own.
+    reads: "Chain | None" = None
     name: str = field(init=False)
+    targets: list[str] = field(init=False)
     lives: int = 0
 
     def __post_init__(self) -> None:
         self.name = f"{self.kind}-{time.monotonic_ns()}"
-        self.source = f"in-{self.name}"
+        self.source = self.reads.targets[0] if self.reads else f"in-{self.name}"
         self.targets = [f"out-{self.name}", f"odd-{self.name}"]
         self.checkpoint = self.directory / "checkpoint"
-        make_topics(self.cluster.servers, self.source, *self.targets, partitions=2)
-        fill(self.cluster.servers, self.source, self.input())
+        self.directory.mkdir(exist_ok=True)
+        make_topics(self.cluster.servers, *self.targets, partitions=2)
+        if self.reads is None:
+            make_topics(self.cluster.servers, self.source, partitions=2)
+            fill(self.cluster.servers, self.source, self.input())
         self.reader = Reader(self.cluster.servers, self.targets)
 
     def input(self) -> list[bytes]:
@@ -300,3 +307,29 @@ def test_j150_k155_a_driver_that_stood_still_while_another_took_over_commits_not
     assert chain.wait(process, log) == 1
     assert "DriverReplaced" in log.read_text()
     assert values_of(cluster.servers, *chain.targets) == chain.oracle()
+
+
+def test_k163_three_pipelines_in_a_row_whose_parts_die_at_random(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """For some minutes instead of ten, one pipeline at a time: drivers, workers, and the broker."""
+    chosen = random.Random(163)
+    chains = [Chain(cluster, "map", tmp_path / "0")]
+    for number in (1, 2):
+        chains.append(Chain(cluster, "map", tmp_path / str(number), reads=chains[-1]))
+    steps = ["fenced", "planned", "written", "recorded", "mirrored", "committed"]
+    deaths = 0
+    for life in range(9):
+        chain = chains[life % 3]
+        order: dict[str, Any] = {"die": [chosen.choice(steps), chosen.randint(1, 4)]}
+        if life % 3 == 1:
+            order["task"] = {"how": "worker", "flag": str(tmp_path / f"worker{life}")}
+        timer = threading.Timer(chosen.uniform(5, 15), cluster.kill or (lambda: None))
+        timer.start()
+        try:
+            deaths += not chain.live(**order)
+        finally:
+            timer.join()
+    assert deaths >= 5
+    for chain in chains:
+        chain.finish()
