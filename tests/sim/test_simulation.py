@@ -11,8 +11,8 @@ from oncelog.testing.sim.runs import Result, run_plan
 from oncelog.testing.sim.swarm import PLAIN, TRANSACTIONAL, draw_plan
 
 #: `make sim` runs more.
-SEEDS = 38
-SHAPED_SEEDS = 24
+SEEDS = 40
+SHAPED_SEEDS = 6
 SLICES = 8
 
 

@@ -13,6 +13,7 @@ from typing import Final
 from oncelog.check.history import Record
 from oncelog.core.errors import BrokerError
 from oncelog.runtime.config import BrokerConfig
+from oncelog.server.meta_properties import WrongDirectory
 from oncelog.testing.sim.client import Part, part_name
 from oncelog.testing.sim.disk import SimDisk
 from oncelog.testing.sim.faults import flip
@@ -42,7 +43,7 @@ async def damage(
     flip(rng, files[path])
     try:
         await broker.start()
-    except (OSError, BrokerError):
+    except (OSError, BrokerError, WrongDirectory):
         broker.kill()
         return []  # It is refused as a whole.
     failures = []
