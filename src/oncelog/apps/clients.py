@@ -21,7 +21,7 @@ log = logging.getLogger("oncelog.apps")
 
 #: What users may change.
 _DEFAULTS: Final[Mapping[str, Any]] = {
-    # Its own lines on standard error are for those who debug librdkafka.
+    # Most of its own lines are for those who debug librdkafka.
     "log_level": 2,
     # How long a reply may take, after which the request is sent again.
     "socket.timeout.ms": 10_000,
@@ -53,6 +53,7 @@ _OURS: Final[Mapping[str, str]] = {
     "isolation.level": "listeners read what is committed",
     "enable.partition.eof": "listeners wait for more at the end of a partition",
     "error_cb": "errors go to the log oncelog.apps",
+    "logger": "librdkafka's own lines go to the log oncelog.apps.librdkafka",
 }
 _QUIET_S: Final = 30.0
 
@@ -146,7 +147,11 @@ class Clients:
         given: dict[str, Any] = {"client.id": self.client_id, **_DEFAULTS}
         for settings in (*more, self.settings):
             given |= settings
-        return given | {"bootstrap.servers": self.bootstrap_servers, "error_cb": complaints}
+        return given | {
+            "bootstrap.servers": self.bootstrap_servers,
+            "error_cb": complaints,
+            "logger": log.getChild("librdkafka"),
+        }
 
 
 def check_settings(settings: Mapping[str, Any], *, origin: str) -> None:
