@@ -9,9 +9,9 @@ import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
-from oncelog.core.batch import HEADER_BYTES, TRANSACTIONAL, BatchHeader, read_header
+from oncelog.core.batch import HEADER_BYTES, TRANSACTIONAL, BatchHeader, checksum, read_header
 from oncelog.core.decision import Decision
-from oncelog.core.errors import BrokerError
+from oncelog.core.errors import BrokerError, KafkaStorageError
 from oncelog.core.markers import Marker, decode_marker
 from oncelog.core.records import KeyValue, Record, decode_records, encode_batch
 from oncelog.core.types import Now
@@ -100,6 +100,12 @@ class ShardHost(Generic[Command, Reply, Effect]):
         """Build the state from the log."""
         log = self._partition.log
         for header, batch in log.walk(log.log_start_offset, log.end()):
+            if checksum(batch) != header.crc:
+                # One wrong bit, and the shard would remember what nobody has told it.
+                raise KafkaStorageError(
+                    f"{self._partition.topic_partition} is damaged at offset {header.base_offset}: "
+                    "the checksum of that batch does not hold"
+                )
             if header.is_control:
                 marker = decode_marker(header, batch)
                 if marker is not None:
