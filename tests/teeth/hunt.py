@@ -29,6 +29,9 @@ WORDS: Final = {
     "a new one on the same disk": "another state after a replay",
     "TimeoutError": "a run that does not end",
     "Refused": "a correct client that is refused",
+    "NeverStarted": "a broker that does not start",
+    "CorruptMessage": "a batch that cannot be read",
+    "UnreadableRecord": "a batch that cannot be read",
 }
 
 

@@ -9,7 +9,7 @@ from tests.teeth.planted import Hunt
 DOCUMENT: Final = Path(__file__).parents[2] / "docs/proof.md"
 BEGIN: Final = "<!-- teeth:begin -->"
 END: Final = "<!-- teeth:end -->"
-HEAD: Final = "| bug | what is wrong | caught by | seeds | seconds |\n|---|---|---|---|---|\n"
+HEAD: Final = "| bug | what is wrong | caught by | seeds | CPU seconds |\n|---|---|---|---|---|\n"
 
 
 def table(hunts: Sequence[Hunt]) -> str:
