@@ -79,6 +79,17 @@ DURABILITY: Final = (
         ),
     ),
     Bug(
+        name="directory-not-synced",
+        what="a file's bytes are synced and its name is not",
+        edits=(
+            Edit(
+                "runtime/flush.py",
+                "await disk.sync(files, directories)",
+                "await disk.sync(files)",
+            ),
+        ),
+    ),
+    Bug(
         name="new-directory-not-synced",
         what="the name of a new partition's directory is not synced with its first batch",
         workload="plain",
