@@ -12,6 +12,7 @@ from typing import Final
 
 from oncelog.check.history import Record
 from oncelog.core.errors import BrokerError
+from oncelog.core.records import batches
 from oncelog.runtime.config import BrokerConfig
 from oncelog.server.meta_properties import WrongDirectory
 from oncelog.testing.sim.client import Part, part_name
@@ -23,6 +24,7 @@ from oncelog.testing.sim.world import Disconnected, SimBroker, SimConnection
 
 #: What only Kafka's own format protects, and it does not: there is no checksum over these files.
 UNPROTECTED: Final = (".txnindex", ".index", ".timeindex", "-checkpoint")
+BASE_OFFSET_BYTES: Final = 8
 
 
 async def damage(
@@ -40,7 +42,8 @@ async def damage(
     files = broker.disk.files()
     paths = [path for path, inode in files.items() if inode.data and _is_protected(path)]
     path = rng.choice(paths)
-    flip(rng, files[path])
+    offsets = _base_offsets(files[path].data) if path.endswith(".log") else frozenset()
+    flip(rng, files[path], offsets.__contains__)
     try:
         await broker.start()
     except (OSError, BrokerError, WrongDirectory):
@@ -55,6 +58,16 @@ async def damage(
             failures.append(f"with one wrong bit in {path}, {part_name(part)} {what}")
     broker.kill()
     return failures
+
+
+def _base_offsets(log: bytearray) -> frozenset[int]:
+    """Where the offsets of batches stand: a batch's checksum begins behind its own."""
+    found: set[int] = set()
+    start = 0
+    for header, _ in batches(bytes(log)):
+        found.update(range(start, start + BASE_OFFSET_BYTES))
+        start += header.size_bytes
+    return frozenset(found)
 
 
 def _is_protected(path: str) -> bool:

@@ -1,7 +1,7 @@
 """Making things go wrong, as a plan says, and putting them right again."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from random import Random
 
 from oncelog.check.history import Op
@@ -161,10 +161,12 @@ class Injector:
             self._recorder.note(Op.FAULT, what=fault.what, target=target)
 
 
-def flip(rng: Random, inode: Inode) -> None:
-    """Change one bit of what a file holds, on the disk and for readers."""
+def flip(rng: Random, inode: Inode, spared: Callable[[int], bool] = lambda position: False) -> None:
+    """Change one bit of what a file holds, on the disk and for readers; not where it is spared."""
     if inode.data:
         position, bit = rng.randrange(len(inode.data)), 1 << rng.randrange(8)
+        while spared(position):
+            position = (position + 1) % len(inode.data)
         inode.data[position] ^= bit
         if position < len(inode.synced):
             inode.synced[position] ^= bit
