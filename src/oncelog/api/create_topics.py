@@ -66,7 +66,7 @@ async def _create(
             await node.change(command)
         return _created(node, topic)
     except BrokerError as error:
-        return _failed(wanted.name, error)
+        return _failed(wanted.name, await node.refusal(error))
 
 
 def _lower(node: Node, wanted: CreatableTopic) -> CreateTopic:

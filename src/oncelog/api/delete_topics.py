@@ -45,7 +45,7 @@ async def handle(
                 raise InvalidRequest("the topic stands in the request more than once")
             found.append((_find(node, state, context.version), result))
         except BrokerError as error:
-            _refuse(result, error)
+            _refuse(result, await node.refusal(error))
     outcomes = await node.delete_topics([topic for topic, _ in found])
     for (topic, result), outcome in zip(found, outcomes, strict=True):
         result.name, result.topic_id = topic.name, topic.topic_id

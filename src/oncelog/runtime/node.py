@@ -159,6 +159,18 @@ class Node:
             await self._forget_deleted()
         return await self._host.submit(command)
 
+    async def refusal(self, error: BrokerError) -> BrokerError:
+        """What to answer when a change is refused: it may have seen what is not committed yet.
+
+        Whoever is told that a topic exists, or is gone, may count on that after a power cut.
+        """
+        assert self._host is not None, "the node is open"
+        try:
+            await self._host.settle()
+        except BrokerError as offline:
+            return offline
+        return error
+
     async def _forget_deleted(self) -> None:
         try:
             await self.logs.forget_deleted()
