@@ -6,7 +6,9 @@ MVN ?= mvn
 PYTEST_ARGS ?=
 # Two at a time, a file each: many tests wait rather than work, and Spark's take long to begin.
 PARALLEL ?= -n 2 --dist loadfile
-SIM_ARGS ?= --seeds 150 --jobs 2
+SIM_ARGS ?= --seeds 300 --jobs 2
+TEETH_ARGS ?=
+SOAK_ARGS ?= --for 10m
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -16,7 +18,7 @@ PEER_STAMPS := $(PEER_NAMES:%=$(PEERS)/%/.complete)
 HAVE_MVN := $(shell command -v $(MVN) 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup peers lint format test test-kill demo bench sim lock clean check-python check-java
+.PHONY: help setup peers lint format test test-kill demo bench sim teeth soak scenarios lock clean check-python check-java
 
 help: ## Say what there is to run
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -91,6 +93,15 @@ bench: setup peers ## Measure Oncelog beside Apache Kafka
 
 sim: setup ## Run the broker under simulated faults; SIM_ARGS="--seed 7" for others
 	$(BIN)/oncelog sim $(SIM_ARGS)
+
+teeth: setup ## Plant every deliberate bug and see it caught; docs/proof.md has the table
+	$(BIN)/python -m tests.teeth $(TEETH_ARGS)
+
+soak: setup ## Mixed load with kills, ten minutes of it; SOAK_ARGS="--for 1h"
+	$(BIN)/oncelog soak $(SOAK_ARGS)
+
+scenarios: setup ## Which test shows which failure scenario
+	@$(BIN)/python -m tools.scenarios
 
 lock: check-python ## Pin the requirements anew
 	test -x build/lock/bin/uv || { $(PYTHON) -m venv build/lock && build/lock/bin/pip install --quiet uv; }
