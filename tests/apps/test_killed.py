@@ -1,4 +1,4 @@
-"""Services that are killed at each step, come and go, or lose their broker: every record counts once."""
+"""Services that are killed at each step, come and go, are replaced, or lose their broker: all counts once."""
 
 import signal
 import subprocess
@@ -73,6 +73,29 @@ def test_services_that_come_and_go_count_every_record_once(tmp_path: Path) -> No
 
     assert run.copies == run.inputs
     assert judged(tmp_path).counts["confirmed"] > 250
+
+
+def test_rivals_for_one_id_count_every_record_once(tmp_path: Path) -> None:
+    """Each newcomer takes over, the older one stops, and nobody is fenced back."""
+    with (
+        oncelog.Broker(SHORT_SESSIONS, process=True) as broker,
+        world(broker.bootstrap_servers, tmp_path) as run,
+    ):
+        older = run.start("a")
+        for _ in range(3):
+            run.feed(40)
+            until("the older one works", lambda: run.committed() > 0)
+            run.recorder.note(Op.FAULT, what="rival", target="a")
+            newer = run.start("a")
+            run.until_fenced(older)
+            run.recorder.note(Op.FAULT, what="rival", target="a", over=True)
+            older = newer
+        run.until_copied()
+        run.end()
+        run.read()
+
+    assert run.copies == run.inputs
+    assert judged(tmp_path).counts["faults"] == 3
 
 
 def test_a_broker_that_dies_takes_nothing_with_it(tmp_path: Path) -> None:

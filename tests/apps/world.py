@@ -97,6 +97,18 @@ class World:
         self._services.append(service)
         return service
 
+    def until_fenced(self, service: subprocess.Popen[bytes]) -> None:
+        """Give everybody work until a service finds out that it was replaced, and stops."""
+
+        def has_stopped() -> bool:
+            self.feed(6)
+            return service.poll() is not None
+
+        until("the older one has stopped", has_stopped)
+        self._services.remove(service)
+        assert service.returncode == 1
+        assert "oncelog.apps.errors.Fenced: " in self._log.read_text()
+
     def committed(self) -> int:
         """How far the group has come, in records."""
         return sum(aftermath.committed(self.servers, GROUP, SOURCE).values())
