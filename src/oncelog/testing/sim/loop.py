@@ -33,6 +33,11 @@ class Process:
         self.is_alive = True
         self.tasks: dict[asyncio.Task[Any], None] = {}
 
+    def forget(self, task: "asyncio.Task[Any]") -> None:
+        """A task is done; what became of those that were cut off is nobody's business."""
+        if self.is_alive:
+            self.tasks.pop(task, None)
+
 
 _current: ContextVar[Process | None] = ContextVar("process", default=None)
 
@@ -80,6 +85,9 @@ class SimLoop(asyncio.SelectorEventLoop):
         self._rng = rng
         super().__init__(self._virtual)
         self.failures: list[str] = []
+        #: All that ever ran: what a dead one left undone is not collected, and reported, at some
+        #: moment that the seed does not decide.
+        self.processes: dict[Process, None] = {}
         #: Called at each turn of the loop, before what is ready runs.
         self.on_turn: Callable[[], None] = _nothing
         self.set_task_factory(_make_task)  # type: ignore[arg-type] # the stub names its arguments
@@ -132,8 +140,10 @@ def _make_task(
     task: asyncio.Task[Any] = asyncio.Task(coroutine, loop=loop, **options)
     process = _current.get()
     if process is not None:
+        assert isinstance(loop, SimLoop), "processes are simulated"
+        loop.processes[process] = None
         process.tasks[task] = None
-        task.add_done_callback(lambda done: process.tasks.pop(done, None))
+        task.add_done_callback(process.forget)
     return task
 
 
