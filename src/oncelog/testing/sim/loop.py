@@ -120,7 +120,9 @@ class SimLoop(asyncio.SelectorEventLoop):
         self.on_turn()
 
     def _on_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        process = _current.get()
+        handle = context.get("handle")
+        # What a callback raised is reported outside of the context that it ran in.
+        process = _current.get() if handle is None else handle._context.get(_current)
         if process is None or process.is_alive:
             self.failures.append(f"{context.get('message')}: {context.get('exception')!r}")
 
