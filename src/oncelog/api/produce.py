@@ -179,7 +179,9 @@ def _join(
 ) -> asyncio.Future[None] | None:
     """Let the coordinator confirm that the partition is part of the transaction, or add it."""
     is_v2 = context.version >= FIRST_PRODUCE_V2
-    if not must_join or not (is_v2 or node.config.transaction_partition_verification_enable):
+    if not must_join:
+        return partition.joining(header.producer_id)
+    if not (is_v2 or node.config.transaction_partition_verification_enable):
         return None
     assert request.transactional_id is not None, "a transactional batch was refused without one"
     try:
@@ -194,6 +196,8 @@ def _join(
         partition.producers.hold_back(header)
         raise
     node.transactions.hear(request.transactional_id, context.client_id, context.client_host)
+    if joined is not None:
+        partition.joins(header.producer_id, node.transactions.pending(request.transactional_id))
     return joined
 
 

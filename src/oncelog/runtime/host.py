@@ -16,7 +16,7 @@ from oncelog.core.markers import Marker, decode_marker
 from oncelog.core.records import KeyValue, Record, decode_records, encode_batch
 from oncelog.core.types import Now
 from oncelog.runtime.clock import Clock
-from oncelog.runtime.partition import Partition
+from oncelog.runtime.partition import Partition, Pending
 
 #: How long a deadline that could not be met waits for another try.
 RETRY_S: Final = 1.0
@@ -174,6 +174,10 @@ class ShardHost(Generic[Command, Reply, Effect]):
     def end_offset(self) -> int:
         """Where the shard's log ends."""
         return self._partition.log.log_end_offset
+
+    def pending(self) -> Pending:
+        """What has to be committed for everything decided so far to be in force."""
+        return Pending(self._partition, self.end_offset)
 
     def start_timer(self) -> None:
         """Begin to watch the shard's deadlines."""

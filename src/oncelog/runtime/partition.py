@@ -83,6 +83,8 @@ class Partition:
         #: Everything below it is on the disk: where the next recovery starts to look.
         self.recovery_point = log.log_end_offset
         self._stable_end: LogEnd | None = None
+        #: Of producers with an open transaction, what the coordinator has to keep for it to count.
+        self._joining: dict[int, Pending] = {}
         #: The newest connection on which a transactional producer of V1 was heard.
         self._speakers: dict[int, tuple[int, int]] = {}
         self._offline: str | None = None
@@ -153,6 +155,29 @@ class Partition:
             return False
         self.producers.check_epoch(header.producer_id, header.producer_epoch)
         return not self.producers.has_open(header.producer_id, header.producer_epoch)
+
+    def joins(self, producer_id: int, pending: "Pending") -> None:
+        """A transaction begins here, and the coordinator's record of that is on its way to the disk."""
+        self._joining[producer_id] = pending
+        if len(self._joining) > SPEAKERS_MIN + 2 * len(self.producers):
+            self._joining = {
+                each: waits for each, waits in self._joining.items() if not waits.is_over
+            }
+
+    def joining(self, producer_id: int) -> "asyncio.Future[None] | None":
+        """What a further batch of the transaction waits for.
+
+        Raises if the coordinator has lost its record: a commit could not cover the batch.
+        """
+        pending = self._joining.get(producer_id)
+        if pending is None:
+            return None
+        future = pending.committed()
+        if future is None:
+            del self._joining[producer_id]
+        elif future.done() and (error := future.exception()) is not None:
+            raise error
+        return future
 
     def check_speaker(self, producer_id: int, producer_epoch: int, connection: int) -> None:
         """Refuse a batch from a connection that its producer has left behind.
@@ -415,6 +440,22 @@ class Partition:
             _fail(future, error)
         self._notify()
         self.log.close()
+
+
+class Pending(NamedTuple):
+    """A place in a log that somebody's promise rests on."""
+
+    log: Partition
+    end_offset: int
+
+    def committed(self) -> asyncio.Future[None] | None:
+        """None if everything below it is committed, else a future for that moment."""
+        return self.log.committed(self.end_offset)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is committed."""
+        return self.log.offline is None and self.log.committed_end.offset >= self.end_offset
 
 
 def _fail(future: asyncio.Future[None], error: BrokerError) -> None:

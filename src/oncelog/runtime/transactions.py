@@ -55,7 +55,7 @@ from oncelog.runtime.clock import Clock
 from oncelog.runtime.groups import GroupCoordinator
 from oncelog.runtime.host import ShardHost
 from oncelog.runtime.log_directory import LogDirectory
-from oncelog.runtime.partition import Partition
+from oncelog.runtime.partition import Partition, Pending
 
 T = TypeVar("T")
 TxnHost = ShardHost[Command, Reply, Effect]
@@ -296,6 +296,10 @@ class TransactionCoordinator:
             return host.submit_now(command)[1]
         except KafkaStorageError as error:
             raise NotCoordinator(str(error)) from error
+
+    def pending(self, transactional_id: str) -> Pending:
+        """What has to be committed for everything that the id's transactions were told to count."""
+        return self._host(transactional_id)[1].pending()
 
     def verify(
         self, transactional_id: str, producer_id: int, producer_epoch: int,
