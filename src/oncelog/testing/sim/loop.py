@@ -7,9 +7,9 @@ a random source, whatever is ready at one moment runs in an order that the seed 
 
 import asyncio
 import contextlib
-import selectors
-from collections.abc import Callable, Coroutine, Iterator, Mapping
-from contextvars import Context, ContextVar
+from collections.abc import Callable, Coroutine, Iterator
+from contextvars import Context, ContextVar, copy_context
+from heapq import heappop, heappush
 from random import Random
 from typing import Any, TypeVar
 
@@ -52,50 +52,77 @@ def as_process(process: Process | None) -> Iterator[None]:
         _current.reset(token)
 
 
-class _VirtualSelector(selectors.BaseSelector):
-    """Answers at once, and lets the loop's time pass instead of waiting."""
+class _Handle:
+    """A callback that is to run, perhaps at some time, unless it is cancelled."""
 
-    def __init__(self, turn: Callable[[], None]) -> None:
-        self.time_s = 0.0
-        self._turn = turn
+    __slots__ = ("args", "callback", "context", "is_cancelled", "process", "when_s")
 
-    def select(self, timeout: float | None = None) -> list[Any]:
-        self._turn()
-        if timeout is None:
-            raise Stalled("nothing is ready and no timer is set")
-        self.time_s += max(timeout, 0.0)
-        return []
+    def __init__(
+        self,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        context: Context,
+        when_s: float = 0.0,
+        process: Process | None = None,
+    ) -> None:
+        self.callback = callback
+        self.args = args
+        self.context = context
+        self.when_s = when_s
+        #: With whom it ends.
+        self.process = process
+        self.is_cancelled = False
 
-    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        return selectors.SelectorKey(fileobj, 0, events, data)
+    def cancel(self) -> None:
+        """It will not run."""
+        self.is_cancelled = True
 
-    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
-        return selectors.SelectorKey(fileobj, 0, 0, None)
+    def cancelled(self) -> bool:
+        """Whether it will not run."""
+        return self.is_cancelled
 
-    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
-        return {}
+    def when(self) -> float:
+        """At what virtual time it runs."""
+        return self.when_s
 
 
-class SimLoop(asyncio.SelectorEventLoop):
-    """An event loop on virtual time."""
+class SimLoop(asyncio.BaseEventLoop):
+    """An event loop on virtual time.
+
+    It runs callbacks and timers and nothing else, with a queue of its own: most of what a simulation
+    does passes through here, and a loop that waits for nobody can be a lot simpler than asyncio's.
+    """
 
     def __init__(self, rng: Random | None = None) -> None:
         """`rng` decides in which order ready callbacks run; without it they run as they came."""
-        self._virtual = _VirtualSelector(self._turn)
+        self._is_running = False
+        super().__init__()
         self._rng = rng
-        super().__init__(self._virtual)
+        self._time_s = 0.0
+        self._soon: list[_Handle] = []
+        #: With their times and numbers: what is due at one moment runs in the order that it was set.
+        self._timers: list[tuple[float, int, _Handle]] = []
+        self._timer_count = 0
         self.failures: list[str] = []
         #: All that ever ran: what a dead one left undone is not collected, and reported, at some
         #: moment that the seed does not decide.
         self.processes: dict[Process, None] = {}
         #: Called at each turn of the loop, before what is ready runs.
         self.on_turn: Callable[[], None] = _nothing
-        self.set_task_factory(_make_task)  # type: ignore[arg-type] # the stub names its arguments
-        self.set_exception_handler(self._on_exception)
 
     def time(self) -> float:
         """Virtual seconds since the run began."""
-        return self._virtual.time_s
+        return self._time_s
+
+    # --- what is to be done -------------------------------------------------------------------------
+
+    def call_soon(  # type: ignore[override] # the stub ties the arguments to the callback
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> _Handle:
+        """Run it in the next turn."""
+        handle = _Handle(callback, args, copy_context() if context is None else context)
+        self._soon.append(handle)
+        return handle
 
     def call_at(  # type: ignore[override] # the stub ties the arguments to the callback
         self,
@@ -103,50 +130,95 @@ class SimLoop(asyncio.SelectorEventLoop):
         callback: Callable[..., object],
         *args: Any,
         context: Context | None = None,
-    ) -> asyncio.TimerHandle:
-        """As any loop's; but the timers of a process end with it."""
-        process = _current.get() if context is None else context.get(_current)
+    ) -> _Handle:
+        """Run it at that time, unless the process that asked for it has ended."""
+        context = copy_context() if context is None else context
+        handle = _Handle(callback, args, context, when, context.get(_current))
+        self._timer_count += 1
+        heappush(self._timers, (when, self._timer_count, handle))
+        return handle
+
+    def call_later(  # type: ignore[override] # as above
+        self,
+        delay: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: Context | None = None,
+    ) -> _Handle:
+        """Run it after so many virtual seconds, unless the process has ended."""
+        return self.call_at(self._time_s + delay, callback, *args, context=context)
+
+    def create_task(  # type: ignore[override] # the stub has overloads for each version
+        self, coro: Coroutine[Any, Any, T], **options: Any
+    ) -> asyncio.Task[T]:
+        """A task belongs to the process that makes it."""
+        task: asyncio.Task[T] = asyncio.Task(coro, loop=self, **options)
+        process = _current.get()
         if process is not None:
-            return super().call_at(when, _if_alive, process, callback, args, context=context)
-        return super().call_at(when, callback, *args, context=context)
+            self.processes[process] = None
+            process.tasks[task] = None
+            task.add_done_callback(process.forget)
+        return task
+
+    # --- doing it -----------------------------------------------------------------------------------
+
+    def run_forever(self) -> None:
+        """Take turns until somebody stops it."""
+        self._is_running = True
+        asyncio._set_running_loop(self)
+        try:
+            while self._is_running:
+                self._turn()
+        finally:
+            self._is_running = False
+            asyncio._set_running_loop(None)
+
+    def stop(self) -> None:
+        """End after this turn."""
+        self._is_running = False
+
+    def is_running(self) -> bool:
+        """Whether it takes turns."""
+        return self._is_running
 
     def _turn(self) -> None:
-        ready: Any = self._ready  # type: ignore[attr-defined] # a deque; no stub names it
-        if self._rng is not None and len(ready) > 1:
-            shuffled = list(ready)
-            self._rng.shuffle(shuffled)
-            ready.clear()
-            ready.extend(shuffled)
+        """Run whatever is ready at this moment, or else at the next one."""
+        timers = self._timers
+        while timers and timers[0][2].is_cancelled:
+            heappop(timers)
+        if not self._soon:
+            if not timers:
+                raise Stalled("nothing is ready and no timer is set")
+            self._time_s = max(self._time_s, timers[0][0])
+        while timers and timers[0][0] <= self._time_s:
+            self._soon.append(heappop(timers)[2])
+        if self._rng is not None and len(self._soon) > 1:
+            self._rng.shuffle(self._soon)
         self.on_turn()
+        ready, self._soon = self._soon, []
+        for handle in ready:
+            process = handle.process
+            if not handle.is_cancelled and (process is None or process.is_alive):
+                try:
+                    handle.context.run(handle.callback, *handle.args)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:
+                    # Reported as of the process that it ran in.
+                    handle.context.run(self._failed, "a callback raised", error)
 
-    def _on_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        handle = context.get("handle")
-        # What a callback raised is reported outside of the context that it ran in.
-        process = _current.get() if handle is None else handle._context.get(_current)
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """What nobody took fails the run."""
+        self._failed(context.get("message"), context.get("exception"))
+
+    def _failed(self, message: object, error: object) -> None:
+        process = _current.get()
         if process is None or process.is_alive:
-            self.failures.append(f"{context.get('message')}: {context.get('exception')!r}")
+            self.failures.append(f"{message}: {error!r}")
 
 
 def _nothing() -> None:
     pass
-
-
-def _if_alive(process: Process, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
-    if process.is_alive:
-        callback(*args)
-
-
-def _make_task(
-    loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], **options: Any
-) -> asyncio.Task[Any]:
-    task: asyncio.Task[Any] = asyncio.Task(coroutine, loop=loop, **options)
-    process = _current.get()
-    if process is not None:
-        assert isinstance(loop, SimLoop), "processes are simulated"
-        loop.processes[process] = None
-        process.tasks[task] = None
-        task.add_done_callback(process.forget)
-    return task
 
 
 def crash(process: Process) -> None:
