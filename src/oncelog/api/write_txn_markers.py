@@ -61,7 +61,7 @@ async def _write(node: Node, wanted: WritableTxnMarker, topic: str, index: int) 
     )
     try:
         partition = node.partition(topic, index)
-        future = node.transactions.mark(
+        future = node.transactions.markers.mark(
             partition, marker, transaction_version=wanted.transaction_version
         )
         if future is not None:

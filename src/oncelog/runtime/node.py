@@ -48,6 +48,7 @@ from oncelog.runtime.log_directory import METADATA_ID, METADATA_PARTITION, LogDi
 from oncelog.runtime.partition import Partition
 from oncelog.runtime.producer_ids import ProducerIdSource
 from oncelog.runtime.transactions import TransactionCoordinator
+from oncelog.runtime.unowned import abort_unowned
 
 #: What a new broker tells clients to use.
 NEWEST_TRANSACTIONS: Final = 2
@@ -141,7 +142,8 @@ class Node:
         logs = self._partitions_of(TRANSACTION_TOPIC)
         for partition in logs:
             unfinished += self.transactions.open(partition, partition_count=len(logs))
-        self.transactions.abort_unowned()
+        transactions = self.transactions
+        abort_unowned(self.logs, transactions.all_transactions(), transactions.markers, self.note)
         self.transactions.carry_on(tuple(unfinished))
 
     def _partitions_of(self, name: str) -> list[Partition]:

@@ -1,14 +1,14 @@
 """The transaction coordinator at work: one shard for each partition of `__transaction_state`.
 
-The shard decides; here its effects happen: markers are written to every partition that took part, and
-when the last of them is committed the transaction is completed. A request that meets a transaction
+The shard decides; here its effects happen: `markers` writes to every partition that took part, and
+when its last marker is committed the transaction is completed here. A request that meets a transaction
 whose markers are under way waits for them, for a bounded time, instead of being sent away: clients
 would sleep for longer than the markers take.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from oncelog.core.errors import (
@@ -16,14 +16,10 @@ from oncelog.core.errors import (
     ConcurrentTransactions,
     ConnectionSuperseded,
     CoordinatorNotAvailable,
-    InvalidProducerEpoch,
     KafkaStorageError,
     NotCoordinator,
-    TransactionCoordinatorFenced,
     UnknownTopicOrPartition,
 )
-from oncelog.core.markers import Marker
-from oncelog.core.producers import MAX_EPOCH, Producer
 from oncelog.core.txn.commands import (
     AddPartitions,
     Busy,
@@ -42,32 +38,26 @@ from oncelog.core.txn.commands import (
     TxnConfig,
     WriteMarkers,
 )
-from oncelog.core.txn.machine import PREPARED, TxnState
-from oncelog.core.txn.records import Partitions, Txn
-from oncelog.core.txn.shard import (
-    V2,
-    TxnShard,
-)
-from oncelog.core.types import OFFSETS_TOPIC, TRANSACTION_TOPIC, TopicPartition, partition_for
-from oncelog.observe import notes
+from oncelog.core.txn.machine import PREPARED
+from oncelog.core.txn.records import Txn
+from oncelog.core.txn.shard import V2, TxnShard
+from oncelog.core.types import TRANSACTION_TOPIC, TopicPartition, partition_for
 from oncelog.observe.metrics import Metrics
 from oncelog.runtime.clock import Clock
 from oncelog.runtime.groups import GroupCoordinator
 from oncelog.runtime.host import ShardHost
 from oncelog.runtime.log_directory import LogDirectory
+from oncelog.runtime.markers import RETRY_S, MarkerWriter
 from oncelog.runtime.partition import Partition, Pending
+from oncelog.runtime.tasks import Tasks
 
 T = TypeVar("T")
 TxnHost = ShardHost[Command, Reply, Effect]
 
-#: How long a marker that could not be written waits for another try: the disk may be full.
-MARKER_RETRY_S: Final = 0.2
 #: How much of a client's name is kept for each id: it may be 32 KiB long.
 CLIENT_ID_KEPT: Final = 200
-MARKER_RETRY_MAX_S: Final = 2.0
-
-#: Markers that are written and not committed yet, with their partitions.
-Commits: TypeAlias = dict[asyncio.Future[None], tuple[TopicPartition, UUID | None]]
+#: How long an overdue transaction that could not be aborted waits for another try.
+TIMEOUT_RETRY_S: Final = 1.0
 
 
 class Heard(NamedTuple):
@@ -76,10 +66,6 @@ class Heard(NamedTuple):
     client_id: str
     client_host: str
     at_ms: int
-
-
-#: How long an overdue transaction that could not be aborted waits for another try.
-TIMEOUT_RETRY_S: Final = 1.0
 
 
 class TransactionCoordinator:
@@ -99,7 +85,6 @@ class TransactionCoordinator:
     ) -> None:
         self._config = config
         self._logs = logs
-        self._groups = groups
         self._next_producer_id = next_producer_id
         self._clock = clock
         self._note = note
@@ -114,13 +99,20 @@ class TransactionCoordinator:
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
         #: Partitions whose addition is not committed yet, by transactional id.
         self._unanswered: dict[str, list[TopicPartition]] = {}
-        #: Partitions whose markers are not committed yet, by transactional id.
-        self._unmarked: dict[str, set[TopicPartition]] = {}
-        #: When the outcome was decided, in precise seconds, of those.
-        self._decided_at: dict[str, float] = {}
         self._speakers: dict[str, tuple[int, int, int]] = {}
         self._heard: dict[str, Heard] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
+        #: The second phase of every transaction that is decided.
+        self.markers = MarkerWriter(
+            logs=logs,
+            groups=groups,
+            clock=clock,
+            note=note,
+            metrics=metrics,
+            tasks=self._tasks,
+            coordinator_epoch=self._coordinator_epoch,
+            complete=self._complete,
+        )
 
     # --- opening ------------------------------------------------------------------------------------
 
@@ -170,21 +162,11 @@ class TransactionCoordinator:
         """The partitions of a transaction, or those that still lack their marker."""
         if txn.state not in PREPARED:
             return txn.topic_partitions()
-        return tuple(sorted(self._unmarked.get(txn.transactional_id, ())))
+        return self.markers.missing(txn.transactional_id)
 
     def open_since_ms(self) -> list[int]:
         """When each open transaction began."""
         return [at_ms for shard in self._shards.values() for at_ms in shard.open_since_ms()]
-
-    @property
-    def ending_count(self) -> int:
-        """How many transactions are decided and not complete yet."""
-        return len(self._unmarked)
-
-    @property
-    def waiting_marker_count(self) -> int:
-        """How many partitions still lack the marker of a decided transaction."""
-        return sum(map(len, self._unmarked.values()))
 
     def hear(self, transactional_id: str, client_id: str, client_host: str) -> None:
         """Remember who spoke for an id that exists, for those who wonder whose it is."""
@@ -203,6 +185,11 @@ class TransactionCoordinator:
         if host is None:
             raise NotCoordinator(f"{transactional_id!r} is not coordinated here")
         return index, host
+
+    def _coordinator_epoch(self, transactional_id: str) -> int:
+        """The leader epoch of the log partition that owns the id: what a marker is dated by."""
+        index, _ = self._host(transactional_id)
+        return self._epochs[index]
 
     # --- requests -----------------------------------------------------------------------------------
 
@@ -467,22 +454,17 @@ class TransactionCoordinator:
     def _act(self, effect: Effect) -> None:
         match effect:
             case WriteMarkers():
-                self._decided(effect)
+                self.markers.write(effect)
             case Completed():
                 self._wake(effect.transactional_id)
             case Overdue():
-                self._start(self._time_out(effect))
+                self._tasks.start(self._time_out(effect))
 
     def _wake(self, transactional_id: str) -> None:
         """Let those go on who waited for the markers."""
         for future in self._waiting.pop(transactional_id, ()):
             if not future.done():
                 future.set_result(None)
-
-    def _start(self, work: Any) -> None:
-        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     async def _time_out(self, overdue: Overdue) -> None:
         def command(fresh: int | None) -> Command:
@@ -501,212 +483,34 @@ class TransactionCoordinator:
             else:
                 return
 
-    # --- markers ------------------------------------------------------------------------------------
-
-    def _decided(self, effect: WriteMarkers) -> None:
-        """Begin the second phase, but not before the reply to the first has left."""
-        txn = effect.txn
-        self._unmarked[txn.transactional_id] = set(txn.topic_partitions())
-        self._decided_at[txn.transactional_id] = self._clock.precise_s()
-        if effect.committed:
-            self._metrics.transactions_committed += 1
-        else:
-            self._metrics.transactions_aborted += 1
-        self._start(self._write_markers(effect))
-
-    async def _write_markers(self, effect: WriteMarkers) -> None:
-        """Second phase. Where nothing has to be waited for, the transaction is completed at once."""
-        commits: Commits = {}
-        failed = self._try_markers(effect, effect.txn.partitions, commits)
-        if failed or commits:
-            await self._finish_markers(effect, failed, commits)
-        else:
-            self._complete(effect.txn)
-
-    def _try_markers(
-        self,
-        effect: WriteMarkers,
-        partitions: Partitions,
-        commits: Commits,
-    ) -> Partitions:
-        """Write markers to partitions; returns those where it has to be tried again."""
-        failed = []
-        for topic_partition, topic_id in partitions:
-            try:
-                future = self._write_marker(effect, topic_partition, topic_id)
-            except (KafkaStorageError, NotCoordinator):
-                failed.append((topic_partition, topic_id))
-                continue
-            if future is None:
-                self._mark_done(effect.txn, topic_partition)
-            else:
-                commits[future] = (topic_partition, topic_id)
-                future.add_done_callback(self._marking_done(effect.txn, topic_partition))
-        return tuple(failed)
-
-    def _marking_done(
-        self, txn: Txn, topic_partition: TopicPartition
-    ) -> Callable[[asyncio.Future[None]], None]:
-        def done(committed: asyncio.Future[None]) -> None:
-            if not committed.cancelled() and committed.exception() is None:
-                self._mark_done(txn, topic_partition)
-
-        return done
-
-    def _mark_done(self, txn: Txn, topic_partition: TopicPartition) -> None:
-        self._unmarked.get(txn.transactional_id, set()).discard(topic_partition)
-
-    def _write_marker(
-        self, effect: WriteMarkers, topic_partition: TopicPartition, topic_id: UUID | None
-    ) -> asyncio.Future[None] | None:
-        partition = self._logs.find(topic_partition)
-        if partition is None or (topic_id is not None and partition.topic_id != topic_id):
-            return None  # The topic is gone, or another one has its name: nothing to decide there.
-        txn = effect.txn
-        marker = Marker(
-            producer_id=txn.producer_id,
-            producer_epoch=txn.producer_epoch,
-            committed=effect.committed,
-            coordinator_epoch=self._coordinator_epoch(txn.transactional_id),
-        )
-        try:
-            return self.mark(partition, marker, transaction_version=txn.client_version)
-        except (InvalidProducerEpoch, TransactionCoordinatorFenced) as error:
-            # Somebody with a higher epoch has ended it there already.
-            self._note(notes.MarkerRefused(partition=str(topic_partition), reason=str(error)))
-            return None
-
-    def _coordinator_epoch(self, transactional_id: str) -> int:
-        """The leader epoch of the log partition that owns the id: what a marker is dated by."""
-        index, _ = self._host(transactional_id)
-        return self._epochs[index]
-
-    def mark(
-        self, partition: Partition, marker: Marker, *, transaction_version: int
-    ) -> asyncio.Future[None] | None:
-        """Write one marker; for group offsets it also decides what is pending."""
-        if partition.topic_partition.topic == OFFSETS_TOPIC:
-            index = partition.topic_partition.partition
-            end_offset = self._groups.write_marker(
-                index, marker, transaction_version=transaction_version
-            )
-        else:
-            now = self._clock.now()
-            result = partition.append_marker(marker, now, transaction_version)
-            end_offset = result.last_offset + 1
-        return partition.committed(end_offset)
-
-    async def _finish_markers(
-        self,
-        effect: WriteMarkers,
-        failed: Partitions,
-        commits: Commits,
-    ) -> None:
-        """Wait for the markers, and try again where one could not be written."""
-        retry_s = MARKER_RETRY_S
-        while True:
-            if commits:
-                await asyncio.wait(commits)
-            # A log went offline, and a restart writes its marker; or its topic was deleted, which
-            # the next try finds out. Nobody else is held up by either.
-            failed += tuple(place for done, place in commits.items() if done.exception())
-            if not failed:
-                break
-            await asyncio.sleep(retry_s)
-            retry_s = min(2 * retry_s, MARKER_RETRY_MAX_S)
-            commits = {}
-            failed = self._try_markers(effect, failed, commits)
-        self._complete(effect.txn)
-
     def _complete(self, txn: Txn) -> None:
+        """Every marker is committed: record that the transaction has ended."""
         command = Marked(
             transactional_id=txn.transactional_id,
             producer_id=txn.producer_id,
             producer_epoch=txn.producer_epoch,
             started_at_ms=txn.started_at_ms,
         )
-        self._unmarked.pop(txn.transactional_id, None)
-        decided_at = self._decided_at.pop(txn.transactional_id, None)
-        if decided_at is not None:
-            took_s = self._clock.precise_s() - decided_at
-            self._metrics.completion_seconds.observe(took_s)
         try:
             self._host(txn.transactional_id)[1].submit_now(command)
         except BrokerError as error:
             self._note(error)
-            self._start(self._complete_later(txn))
+            self._tasks.start(self._complete_later(txn))
             return
         # Before that is committed: whatever comes next is written behind it and waits for both.
         self._wake(txn.transactional_id)
 
     async def _complete_later(self, txn: Txn) -> None:
-        await asyncio.sleep(MARKER_RETRY_S)
+        await asyncio.sleep(RETRY_S)
         self._complete(txn)
-
-    # --- what nobody owns ---------------------------------------------------------------------------
-
-    def abort_unowned(self) -> None:
-        """Close open transactions that no coordinator entry explains.
-
-        A power cut may keep a producer's records and lose the entry that was written beside them.
-        Nothing of that was acknowledged, and left open it would hold up every reader. The marker
-        raises the epoch, as every abort does that no client asked for: a batch that is sent again
-        must not be taken for a repeat of the one that is aborted here.
-        """
-        owners = {
-            txn.producer_id: txn
-            for txn in self.all_transactions()
-            if txn.state is TxnState.ONGOING or txn.state in PREPARED
-        }
-        for partition in self._logs:
-            for producer_id in sorted(partition.producers.stability.open_transactions()):
-                producer = partition.producers.get(producer_id)
-                assert producer is not None, f"producer {producer_id} has a transaction open"
-                owner = owners.get(producer_id)
-                if owner is None or not _explains(owner, partition, producer.producer_epoch):
-                    self._abort_unowned(partition, producer_id, producer)
-
-    def _abort_unowned(self, partition: Partition, producer_id: int, producer: Producer) -> None:
-        if partition.offline is not None:
-            return
-        marker = Marker(
-            producer_id=producer_id,
-            producer_epoch=min(producer.producer_epoch + 1, MAX_EPOCH),
-            committed=False,
-            coordinator_epoch=max(producer.coordinator_epoch, partition.leader_epoch),
-        )
-        try:
-            self.mark(partition, marker, transaction_version=0)
-        except BrokerError as error:
-            self._note(error)
-            return
-        self._note(
-            notes.UnownedTransactionAborted(
-                partition=str(partition.topic_partition), producer_id=producer_id
-            )
-        )
 
     async def close(self) -> None:
         """Stop the timers and send everybody who waits away."""
         for host in self._hosts.values():
             host.close()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
         for futures in self._waiting.values():
             for future in futures:
                 if not future.done():
                     future.cancel()
         self._waiting = {}
-
-
-def _explains(owner: Txn, partition: Partition, producer_epoch: int) -> bool:
-    """Whether an open transaction of a partition is the one that its coordinator knows."""
-    if partition.topic_partition not in owner.topic_partitions():
-        return False
-    if owner.state is TxnState.PREPARE_COMMIT and owner.client_version < V2:
-        return producer_epoch == owner.producer_epoch
-    if owner.state in PREPARED:
-        # Ending it raised the epoch: what is open at the new one is a later transaction.
-        return producer_epoch < owner.producer_epoch or owner.client_version < V2
-    return producer_epoch == owner.producer_epoch

@@ -65,12 +65,12 @@ def _transactions(node: Node) -> tuple[Family, ...]:
         _gauge(
             "oncelog_ending_transactions",
             "Transactions that are decided and whose markers are being written.",
-            transactions.ending_count,
+            transactions.markers.ending_count,
         ),
         _gauge(
             "oncelog_waiting_markers",
             "Partitions that lack the marker of a decided transaction.",
-            transactions.waiting_marker_count,
+            transactions.markers.missing_count,
         ),
         _counter(
             "oncelog_transactions_committed_total",

@@ -132,7 +132,7 @@ DURABILITY: Final = (
         what="COMPLETE is written before the markers are durable",
         edits=(
             Edit(
-                "runtime/transactions.py",
+                "runtime/markers.py",
                 "        if failed or commits:\n",
                 "        if failed:\n",
             ),

@@ -10,9 +10,9 @@ TRANSACTIONS: Final = (
         what="the markers go to all partitions of a transaction but one",
         edits=(
             Edit(
-                "runtime/transactions.py",
-                "failed = self._try_markers(effect, effect.txn.partitions, commits)",
-                "failed = self._try_markers(effect, effect.txn.partitions[:-1], commits)",
+                "runtime/markers.py",
+                "failed = self._try(effect, effect.txn.partitions, commits)",
+                "failed = self._try(effect, effect.txn.partitions[:-1], commits)",
             ),
         ),
     ),
