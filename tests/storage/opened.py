@@ -8,7 +8,9 @@ from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from oncelog.core.batch import admit
+from oncelog.core.markers import Marker
 from oncelog.core.producers import Appended
+from oncelog.core.stability import AbortedTxn
 from oncelog.core.topic_config import TopicConfig
 from oncelog.core.types import Now, TopicPartition
 from oncelog.runtime.flush import OsFlusher, SyncFlusher
@@ -45,7 +47,7 @@ class Opened:
 
     def append(
         self, *, sequence: int = -1, count: int = 1, producer_id: int | None = None,
-        epoch: int = 0, time_ms: int = TIME_MS, padding: int = 0,
+        epoch: int = 0, time_ms: int = TIME_MS, padding: int = 0, attributes: int = 0,
     ) -> AppendResult:  # fmt: skip
         """Append a client's batch; it is not committed yet."""
         batch = memoryview(
@@ -56,10 +58,18 @@ class Opened:
                 epoch=epoch,
                 timestamp_ms=time_ms,
                 padding=padding,
+                attributes=attributes,
             )
         )
         header = admit(batch, zstd_allowed=True, max_bytes=1 << 20)
         return self.partition.append_from_client(batch, header, at())
+
+    def abort(self, producer_id: int, *, epoch: int = 0) -> AppendResult:
+        """End a producer's transaction; its marker is not committed yet."""
+        marker = Marker(
+            producer_id=producer_id, producer_epoch=epoch, committed=False, coordinator_epoch=0
+        )
+        return self.partition.append_marker(marker, at(), 1)
 
     async def commit(self) -> None:
         """Wait until all of it is committed."""
@@ -87,6 +97,7 @@ class State(NamedTuple):
     leader_epochs: tuple[tuple[int, int], ...]
     producers: tuple[tuple[int, int, tuple[Appended, ...]], ...]
     batches: tuple[tuple[int, bytes], ...]
+    aborted: tuple[AbortedTxn, ...]
 
 
 def state_of(partition: Partition) -> State:
@@ -98,6 +109,7 @@ def state_of(partition: Partition) -> State:
         tuple(log.leader_epochs.entries),
         tuple((p, known.producer_epoch, known.batches) for p, known in partition.producers.items()),
         tuple((h.base_offset, batch) for h, batch in log.walk(log.log_start_offset, log.end())),
+        tuple(log.aborted(log.log_start_offset, log.log_end_offset)),
     )
 
 

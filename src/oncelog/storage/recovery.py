@@ -33,7 +33,7 @@ class Recovered:
     cut: list[tuple[str, int]] = field(default_factory=list)
     #: Snapshots and indexes that could not be trusted.
     rebuilt: list[str] = field(default_factory=list)
-    #: What has to be on the disk before the log is served.
+    #: What has to be on the disk before a new snapshot is, and before the log is served.
     unsynced: list[File] = field(default_factory=list)
     #: Whether names were taken away, which must not come back.
     removed: bool = False
@@ -69,12 +69,14 @@ async def recover(
     _load_epochs(disk, recovered, recovery_point)
     limit = log.log_end_offset if clean else min(log.log_end_offset, recovery_point)
     snapshot_offset = _load_producers(disk, recovered, limit, now_ms)
-    if snapshot_offset < log.log_end_offset and recovered.producers:
-        # Retention may take the batches that they were read from.
-        log.write_snapshot(recovered.producers)
-        recovered.unsynced += log.take_unsynced().files
     if recovered.unsynced or recovered.removed:
         await disk.sync([*recovered.unsynced, *_small_files(disk, directory)], [directory, "."])
+    if snapshot_offset < log.log_end_offset and recovered.producers:
+        # Retention may take the batches that they were read from. Only now: a snapshot vouches for
+        # the index of aborted transactions, which must be on the disk before it.
+        log.write_snapshot(recovered.producers)
+        unsynced = log.take_unsynced()
+        await disk.sync(unsynced.files, unsynced.directories)
     return recovered
 
 
