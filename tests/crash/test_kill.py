@@ -13,6 +13,7 @@ import pytest
 
 import oncelog
 from oncelog.check import Op, Recorder, Run, Verdict, as_text, judge, open_history
+from oncelog.testing.workload.dump import walk
 from oncelog.testing.workload.load import (
     TOPIC,
     Load,
@@ -22,7 +23,6 @@ from oncelog.testing.workload.load import (
     ask_for_ends_and_commits,
     read_everything,
 )
-from tests.crash.dump import walk
 from tests.scenarios.wire import OK, connect, hang_up
 
 KILLS = int(os.environ.get("ONCELOG_TEST_KILLS", "20"))

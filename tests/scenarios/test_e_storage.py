@@ -21,9 +21,9 @@ import oncelog
 from oncelog.server.broker import StartError
 from oncelog.server.handles import share_out
 from oncelog.testing import disk_full, failing_sync, kill, restart, slow_disk
+from oncelog.testing.workload.dump import walk
 from oncelog.wire.errors import ErrorCode
 from tests.core.batches import a_batch
-from tests.crash.dump import walk
 from tests.scenarios.groups import Member
 from tests.scenarios.wire import OK, TOPIC, Wire, connect, hang_up
 from tests.testing.plain import until

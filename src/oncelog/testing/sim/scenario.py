@@ -17,6 +17,7 @@ from oncelog.check.recorder import Recorder
 from oncelog.check.verdict import Report, Verdict, judge
 from oncelog.core.errors import BrokerError
 from oncelog.runtime.config import BrokerConfig
+from oncelog.testing.sim.audit import Auditor, note_logs
 from oncelog.testing.sim.client import Client, Part, Stage, part_name
 from oncelog.testing.sim.copier import Copier
 from oncelog.testing.sim.damage import damage
@@ -182,6 +183,7 @@ class _Scenario:
             await self._come_to_rest(stage)
             self._stop.set()
         content = await self._read_everything(stage)
+        self._failures += note_logs(stage, self._parts)
         await self._restart_on_a_copy(loop, broker)
         await broker.stop()
         # After an orderly stop: before, a wrong bit in the tail looks like a write that was torn.
@@ -304,6 +306,7 @@ class _Scenario:
         for copies in (False, True):
             group = [m for m in self._all(Member) if isinstance(m, Copier) == copies]
             await self._catch_up(group, ends)
+        await Auditor(stage, "state", self._draw("state")).note_state(within_s=within_s)
 
     async def _probe(self, stage: Stage) -> None:
         for is_v2 in (False, True):
@@ -312,7 +315,8 @@ class _Scenario:
                 is_v2=is_v2,
             )  # fmt: skip
             probe = self._txn_producer(stage, plan, self._draw(plan.name))
-            while not await probe.transact([(part, 1) for part in self._parts], commit=True):
+            writes = [(part, 1) for part in self._parts]
+            while not await probe.transact(writes, commit=True, is_probe=True):
                 await probe.pause()
 
     async def _catch_up(self, members: list[Member], ends: dict[Part, Ends]) -> None:

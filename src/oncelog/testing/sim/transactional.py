@@ -108,10 +108,12 @@ class TxnProducer(Client):
         commit: bool,
         offsets: GroupOffsets | None = None,
         linger_s: float = 0.0,
+        is_probe: bool = False,
     ) -> bool:
         """Write batches of so many values to these partitions, and a group's offsets: all or nothing.
 
-        `linger_s` passes before the end is asked for. Says whether it was committed.
+        `linger_s` passes before the end is asked for. A probe is made after healing, and has to
+        succeed. Says whether it was committed.
         """
         try:
             if self._identity is None:
@@ -123,7 +125,10 @@ class TxnProducer(Client):
             (part, [self._recorder.new_value() for _ in range(count)]) for part, count in writes
         ]
         planned = [Write(part_name(part), v) for part, values in batches for v in values]
-        call = self._recorder.call(self._process, Op.TXN, planned, tid=self._transactional_id)
+        asked: dict[str, object] = {"tid": self._transactional_id}
+        if is_probe:
+            asked["probe"] = True
+        call = self._recorder.call(self._process, Op.TXN, planned, **asked)
         assert self._identity is not None, "the producer is open"
         txn = _Txn(call, self._number, self._identity, offsets)
         try:
