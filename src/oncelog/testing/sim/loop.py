@@ -7,6 +7,7 @@ a random source, whatever is ready at one moment runs in an order that the seed 
 
 import asyncio
 import contextlib
+import gc
 from collections.abc import Callable, Coroutine, Iterator
 from contextvars import Context, ContextVar, copy_context
 from heapq import heappop, heappush
@@ -246,11 +247,19 @@ class SimClock:
 
 
 def run(main: Callable[[SimLoop], Coroutine[Any, Any, T]], *, rng: Random | None = None) -> T:
-    """Run a simulation to its end."""
+    """Run a simulation to its end.
+
+    Nothing is collected meanwhile: that takes a tenth of the time, and whatever an object does when
+    it goes would happen at some moment that the seed does not decide.
+    """
     loop = SimLoop(rng)
+    collects = gc.isenabled()
+    gc.disable()
     try:
         asyncio.set_event_loop(loop)
         return loop.run_until_complete(main(loop))
     finally:
         asyncio.set_event_loop(None)
         loop.close()
+        if collects:
+            gc.enable()

@@ -135,26 +135,34 @@ class SimConnection:
     async def request(self, message: Any, version: int, *, timeout_s: float = 30.0) -> Any:
         """Send a request and wait for its answer."""
         future = self.send(message, version)
+        timer = asyncio.get_running_loop().call_later(timeout_s, self._give_up, future, timeout_s)
         try:
-            async with asyncio.timeout(timeout_s):
-                return await future
-        except TimeoutError:
+            return await future
+        finally:
+            timer.cancel()
+
+    def _give_up(self, future: asyncio.Future[Any], timeout_s: float) -> None:
+        if not future.done():
+            future.set_exception(Disconnected(f"no answer within {timeout_s} s"))
             self.close()
-            raise Disconnected(f"no answer within {timeout_s} s") from None
 
     def send(self, message: Any, version: int) -> asyncio.Future[Any]:
         """Send a request without waiting; the future has its answer."""
+        self.tell(message, version)
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._pending[self._last_id] = (message.API_KEY, version, future)
+        return future
+
+    def tell(self, message: Any, version: int) -> None:
+        """Send a request that will not be answered."""
         if not self.is_open:
             raise Disconnected("the connection is closed")
         self._last_id += 1
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._pending[self._last_id] = (message.API_KEY, version, future)
         self._link.to_broker(
             encode_request(
                 message, version=version, correlation_id=self._last_id, client_id=self.client_id
             )
         )
-        return future
 
     def received(self, data: bytes) -> None:
         """Bytes have come."""
