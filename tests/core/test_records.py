@@ -13,8 +13,8 @@ from oncelog.core.records import (
     decode_records,
     encode_batch,
     read_varint,
-    varint,
 )
+from oncelog.core.varints import varint
 from tests.core.batches import TIME_MS, a_batch
 
 

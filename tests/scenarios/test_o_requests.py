@@ -12,8 +12,8 @@ import pytest
 import oncelog
 from oncelog.core.packing import Codec, encode_batch
 from oncelog.core.records import Record
+from oncelog.core.varints import uvarint
 from oncelog.testing.sim.world import SimConnection
-from oncelog.wire.codec import uvarint
 from oncelog.wire.errors import ErrorCode
 from oncelog.wire.messages.create_topics import (
     CreatableTopic,

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from oncelog.core.batch import CRC_START, HEADER, HEADER_BYTES, LOG_APPEND_TIME, checksum
 from oncelog.core.errors import BrokerError, CorruptMessage
 from oncelog.core.packing import Codec, encode_batch, read_records
-from oncelog.core.records import Record, batches, varint
+from oncelog.core.records import Record, batches
 from oncelog.core.types import TopicPartition
+from oncelog.core.varints import varint
 from oncelog.spark.decode import decode
 
 PLACE = TopicPartition("orders", 3)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from oncelog.core.varints import uvarint
 from oncelog.wire.codec import (
     DecodeError,
     decode,
@@ -16,7 +17,6 @@ from oncelog.wire.codec import (
     join_small,
     read_uvarint,
     skip_tags,
-    uvarint,
 )
 from oncelog.wire.messages.api_versions import ApiVersionsRequest
 from oncelog.wire.messages.create_partitions import CreatePartitionsRequest

@@ -23,7 +23,8 @@ from oncelog.core.batch import (
     checksum,
 )
 from oncelog.core.errors import CorruptMessage, UnsupportedCompressionType
-from oncelog.core.records import Record, batches, decode_records, varint
+from oncelog.core.records import Record, batches, decode_records
+from oncelog.core.varints import varint
 
 #: What one batch may unpack to, unless the caller says otherwise.
 UNPACKED_MAX_BYTES: Final = 256 * 1024 * 1024

@@ -15,6 +15,7 @@ from crc32c import crc32c
 
 from oncelog.core.batch import HEADER, HEADER_BYTES, BatchHeader, Buffer, read_header
 from oncelog.core.errors import CorruptMessage
+from oncelog.core.varints import varint
 
 _AFTER_CRC: Final = struct.Struct(">hiqqqhii")
 _BEFORE_CRC: Final = struct.Struct(">qiibI")
@@ -35,17 +36,6 @@ class KeyValue(NamedTuple):
 
     key: bytes
     value: bytes | None
-
-
-def varint(value: int) -> bytes:
-    """Zig-zag LEB128."""
-    value = (value << 1) ^ (value >> 63)
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 def read_varint(buffer: Buffer, position: int) -> tuple[int, int]:

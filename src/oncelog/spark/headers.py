@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from oncelog.core.records import varint
+from oncelog.core.varints import varint
 from oncelog.spark.byte_columns import (
     as_bytes,
     data_of,

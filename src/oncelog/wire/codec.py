@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
+from oncelog.core.varints import uvarint
 from oncelog.wire.schema import ZERO_UUID, Struct
 
 Buffer = bytes | bytearray | memoryview
@@ -83,21 +84,6 @@ def join_small(chunks: list[Buffer]) -> list[Buffer]:
 
 
 # --- variable-length integers ---------------------------------------------------------------
-
-
-_ONE_BYTE: Final = tuple(bytes((n,)) for n in range(128))
-
-
-def uvarint(value: int) -> bytes:
-    """Unsigned LEB128."""
-    if value < 128:
-        return _ONE_BYTE[value]
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 def read_uvarint(view: memoryview, position: int) -> tuple[int, int]:

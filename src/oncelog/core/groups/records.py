@@ -18,6 +18,7 @@ from typing import ClassVar, Final, TypeAlias
 from uuid import UUID
 
 from oncelog.core.types import TopicPartition
+from oncelog.core.varints import uvarint
 
 LEGACY_OFFSET_KEY: Final = 0  # what Kafka 0.8.1 wrote; the same fields
 OFFSET_KEY: Final = 1
@@ -167,7 +168,7 @@ def _offset_value(record: OffsetCommitted) -> bytes:
     return b"".join(
         (
             struct.pack(">hqi", 4, record.offset, epoch),
-            _uvarint(len(metadata) + 1),
+            uvarint(len(metadata) + 1),
             metadata,
             struct.pack(">q", record.committed_at_ms),
             bytes((1, TOPIC_ID_TAG, 16)),  # one tagged field of 16 bytes
@@ -208,15 +209,6 @@ def _string(text: str | None) -> bytes:
 
 def _bytes(data: bytes) -> bytes:
     return struct.pack(">i", len(data)) + data
-
-
-def _uvarint(value: int) -> bytes:
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 # --- decoding -------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from uuid import UUID
 
 from oncelog.core.txn.machine import TxnState
 from oncelog.core.types import TopicPartition
+from oncelog.core.varints import uvarint
 
 TAG_PREVIOUS_PRODUCER_ID: Final = 0
 TAG_NEXT_PRODUCER_ID: Final = 1
@@ -146,11 +147,11 @@ def _encode_compact_topics(txn: Txn) -> bytes:
     if txn.state is TxnState.EMPTY:
         return b"\0"
     topics = _by_topic(txn)
-    out = _uvarint(len(topics) + 1)
+    out = uvarint(len(topics) + 1)
     for topic, partitions in topics.items():
         name = topic.encode()
-        out += _uvarint(len(name) + 1) + name
-        out += _uvarint(len(partitions) + 1) + struct.pack(f">{len(partitions)}i", *partitions)
+        out += uvarint(len(name) + 1) + name
+        out += uvarint(len(partitions) + 1) + struct.pack(f">{len(partitions)}i", *partitions)
         out += b"\0"
     return out
 
@@ -170,9 +171,9 @@ def _encode_tags(txn: Txn) -> bytes:
     ids = _topic_ids(txn)
     if any(ids):
         tags.append((TAG_TOPIC_IDS, b"".join(i.bytes if i else bytes(16) for i in ids)))
-    out = _uvarint(len(tags))
+    out = uvarint(len(tags))
     for tag, body in tags:
-        out += _uvarint(tag) + _uvarint(len(body)) + body
+        out += uvarint(tag) + uvarint(len(body)) + body
     return out
 
 
@@ -234,15 +235,6 @@ def _decode_ids(body: bytes, count: int) -> list[UUID | None]:
         return [None] * count
     ids = [UUID(bytes=body[start : start + 16]) for start in range(0, len(body), 16)]
     return [topic_id if topic_id.int else None for topic_id in ids]
-
-
-def _uvarint(value: int) -> bytes:
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 class _Reader:
