@@ -1,7 +1,7 @@
 """When a log starts a new segment and when it drops an old one: what to do, not how."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from oncelog.core.topic_config import TopicConfig
 
@@ -9,8 +9,7 @@ from oncelog.core.topic_config import TopicConfig
 MAX_RELATIVE_OFFSET = (1 << 31) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentFacts:
+class SegmentFacts(NamedTuple):
     """What the rules need to know of a segment."""
 
     base_offset: int
@@ -37,6 +36,12 @@ def must_roll(
     return first is not None and batch_timestamp - first > config.segment_ms
 
 
+def keeps_everything(config: TopicConfig) -> bool:
+    """Whether retention has nothing to say about this log."""
+    is_unlimited = config.retention_ms < 0 and config.retention_bytes < 0
+    return is_unlimited or "delete" not in config.cleanup_policy
+
+
 def count_expired(
     segments: Sequence[SegmentFacts],
     *,
@@ -49,7 +54,7 @@ def count_expired(
     A segment's age is that of its newest record, never that of its file. Nothing at or above the
     high watermark goes.
     """
-    if "delete" not in config.cleanup_policy:
+    if keeps_everything(config):
         return 0
     removable = 0
     total = sum(segment.size_bytes for segment in segments)

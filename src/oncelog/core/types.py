@@ -1,6 +1,8 @@
 """The nouns that every part of the broker shares."""
 
+import struct
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 
@@ -34,11 +36,12 @@ def java_hash(text: str) -> int:
     """`String.hashCode` of Java: over UTF-16 code units, in wrapping signed 32-bit arithmetic."""
     value = 0
     units = text.encode("utf-16-be", "surrogatepass")
-    for high, low in zip(units[::2], units[1::2], strict=True):
-        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
+    for unit in struct.unpack(f">{len(units) // 2}H", units):
+        value = (31 * value + unit) & 0xFFFFFFFF
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
+@lru_cache(maxsize=1000)  # Every request of a transaction or of a group asks.
 def partition_for(key: str, partition_count: int) -> int:
     """The partition of an internal topic that owns a group or a transactional id."""
     value = java_hash(key)

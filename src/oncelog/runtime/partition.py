@@ -19,7 +19,7 @@ from oncelog.core.errors import (
     KafkaStorageError,
     OffsetOutOfRange,
 )
-from oncelog.core.log import count_expired
+from oncelog.core.log import count_expired, keeps_everything
 from oncelog.core.markers import Marker, encode_marker
 from oncelog.core.packing import unpack
 from oncelog.core.producers import ProducerTable
@@ -420,6 +420,8 @@ class Partition:
 
     def expire_head(self, now: Now) -> bool:
         """Apply retention: says whether the log start moved. Segments go when that is stored."""
+        if len(self.log.segments) < 2 or keeps_everything(self.config):
+            return False
         count = count_expired(
             self.log.facts(),
             # What an open transaction has written stays until it is decided.
