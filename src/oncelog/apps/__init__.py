@@ -13,7 +13,6 @@ except ImportError as error:
 
 from oncelog.apps.app import App
 from oncelog.apps.codec import BY_TYPE, JSON, ByType, Codec, Json
-from oncelog.apps.delivery import Delivery
 from oncelog.apps.errors import (
     Aborted,
     AppError,
@@ -35,6 +34,7 @@ from oncelog.apps.errors import (
 from oncelog.apps.listener import Counts
 from oncelog.apps.record import Record
 from oncelog.apps.scope import Scope, Sender
+from oncelog.core.delivery import Delivery
 
 del _installed
 

@@ -17,12 +17,10 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Any, Final, ParamSpec, TypeVar
 
 from oncelog.apps.clients import Clients
 from oncelog.apps.codec import BY_TYPE, Codec
-from oncelog.apps.delivery import Delivery, delivery_of
 from oncelog.apps.errors import Closed, Misconfigured, NoTransaction
 from oncelog.apps.functions import transactional
 from oncelog.apps.hooks import Hook
@@ -31,6 +29,7 @@ from oncelog.apps.scope import Scope, Sender
 from oncelog.apps.sends import GivenHeaders
 from oncelog.apps.service import Service
 from oncelog.apps.transactions import Transactions
+from oncelog.core.delivery import Delivery, delivery_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -159,6 +158,10 @@ class App:
         settings: Mapping[str, Any] | None = None,
     ) -> Callable[[H], H]:
         """Call a function, or a coroutine function, with every record of some topics."""
+        try:
+            chosen = delivery_of(delivery)
+        except ValueError as error:
+            raise Misconfigured(str(error)) from None
 
         def register(handler: H) -> H:
             if self._service is not None:
@@ -168,7 +171,7 @@ class App:
                     topics=topics,
                     group=group,
                     handler=handler,
-                    delivery=delivery_of(delivery),
+                    delivery=chosen,
                     workers=workers,
                     max_records=max_records,
                     max_seconds=max_seconds,
@@ -235,24 +238,14 @@ class App:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     async def __aenter__(self) -> "App":
         await asyncio.to_thread(self.start)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         await asyncio.to_thread(self.close)
 
     def _serve(self, loop: asyncio.AbstractEventLoop | None) -> Service:

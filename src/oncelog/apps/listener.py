@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from oncelog.apps.delivery import Delivery
 from oncelog.apps.errors import Misconfigured
 from oncelog.apps.record import Record
+from oncelog.core.delivery import Delivery
 
 Handler = Callable[[Record], Awaitable[None] | None]
 

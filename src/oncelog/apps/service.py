@@ -10,7 +10,6 @@ from confluent_kafka import Consumer
 
 from oncelog.apps.calls import Calls
 from oncelog.apps.clients import Complaints
-from oncelog.apps.delivery import Delivery
 from oncelog.apps.errors import NotStopped
 from oncelog.apps.listener import Counts, Listener
 from oncelog.apps.rounds import AtLeastOnce, AtMostOnce, ExactlyOnce, Rounds
@@ -18,6 +17,7 @@ from oncelog.apps.slot import Slot
 from oncelog.apps.source import AheadOf, Direct, Source
 from oncelog.apps.transactions import Transactions
 from oncelog.apps.worker import Worker
+from oncelog.core.delivery import Delivery
 
 _STEP_S: Final = 0.5
 

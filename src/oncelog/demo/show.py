@@ -15,6 +15,7 @@ from typing import Final
 
 from oncelog.client.admin import create_topic
 from oncelog.client.cluster import Cluster
+from oncelog.core.delivery import Delivery
 from oncelog.demo import hold
 from oncelog.demo.audit import Findings, judge
 from oncelog.demo.driver import DemoFailed, Driver
@@ -23,7 +24,6 @@ from oncelog.demo.job import topic_of
 from oncelog.demo.orders import INPUT, PARTITIONS, Order, Output, make_orders
 from oncelog.demo.reader import Records, look_on, read_all
 from oncelog.observe.terminal import Terminal
-from oncelog.spark.delivery import Delivery
 from oncelog.testing.broker import Broker
 
 #: Into how many batches the orders are cut at least, so that there are some left for each kill.

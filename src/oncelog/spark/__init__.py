@@ -5,9 +5,9 @@ query exactly once; `write` does it for a batch; `audit` compares what went in w
 source, `spark.readStream.format("oncelog")`, is found by Spark itself.
 """
 
+from oncelog.core.delivery import Delivery
 from oncelog.spark.audit import Topics, audit
 from oncelog.spark.audit_report import AuditReport
-from oncelog.spark.delivery import Delivery
 from oncelog.spark.errors import (
     BadConfiguration,
     DriverReplaced,

@@ -19,17 +19,17 @@ from oncelog.client.identity import (
     Transactional,
     TransactionLost,
 )
-from oncelog.spark import job
-from oncelog.spark.delivery import Delivery
+from oncelog.core.delivery import Delivery
 from oncelog.spark.errors import BadConfiguration, DriverReplaced, GivenUp, RunAgain, reason
 from oncelog.spark.job import Frame, WriterOf
 from oncelog.spark.ledger import NOWHERE, BatchName, Progress, Verdict, advance, judge
 from oncelog.spark.ledger_topic import write_progress
 from oncelog.spark.offsets import Position
 from oncelog.spark.report import Report
-from oncelog.spark.steps import Event, Step, Watch, unwatched
-from oncelog.spark.target import Target, places_of
-from oncelog.spark.task import TaskPlan, writer
+from oncelog.spark.row_writer import RowWriter
+from oncelog.spark.steps import Step, Teller, Watch, unwatched
+from oncelog.spark.target import Target
+from oncelog.spark.task import writer
 from oncelog.wire.errors import ErrorCode
 
 log = logging.getLogger(__name__)
@@ -93,8 +93,8 @@ class ExactlyOnce:
         self._timeout_s = timeout_s
         self._granted_s = 0.0
         self._longest_s = 0.0
-        self._watch = watch
-        self._write = write
+        self._tell = Teller(name, watch)
+        self._rows = RowWriter(target=target, write=write, tell=self._tell)
         self._identity: Identity | None = None
         #: Whether something may be open under the identity, or its epoch is used up.
         self._is_spent = False
@@ -114,11 +114,11 @@ class ExactlyOnce:
         if self._identity is None:
             progress = self._look()
             admit(progress)
-            self._say(Step.LOOKED)
+            self._tell.of(Step.LOOKED)
             self._longest_s = self._target.run(self._max_timeout())
             self._timeout_s = min(self._timeout_s, self._longest_s)
             self._identity = self._target.run(self._fence())
-            self._say(Step.FENCED)
+            self._tell.of(Step.FENCED)
             self.progress = self._look()
             admit(self.progress)
         return self.progress
@@ -163,7 +163,7 @@ class ExactlyOnce:
         """
         self.open(lambda progress: judge(self._name, progress, batch, adopt=self._adopt))
         if judge(self._name, self.progress, batch, adopt=self._adopt) is Verdict.DONE:
-            self._say(Step.SKIPPED, batch.number)
+            self._tell.of(Step.SKIPPED, batch.number)
             return Done(batch=batch.number, was_done=True)
         started_s = time.monotonic()
         pause_s = _FIRST_PAUSE_S
@@ -183,7 +183,7 @@ class ExactlyOnce:
                 log.warning(
                     "%s, batch %d goes round again: %s", self._name, batch.number, reason(error)
                 )
-                self._say(Step.RETRIED, batch.number, why=reason(error))
+                self._tell.of(Step.RETRIED, batch.number, why=reason(error))
                 time.sleep(pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
             except BaseException:
@@ -192,7 +192,9 @@ class ExactlyOnce:
                 raise
         seconds = time.monotonic() - started_s
         self._adopt = False
-        self._say(Step.COMMITTED, batch.number, done.rows, done.rejected, seconds)
+        self._tell.of(
+            Step.COMMITTED, batch.number, rows=done.rows, rejected=done.rejected, seconds=seconds
+        )
         return replace(done, seconds=seconds, attempts=attempt)
 
     def close(self) -> None:
@@ -211,41 +213,36 @@ class ExactlyOnce:
         identity = self._identity
         assert identity is not None, "the id is ours"
         self._is_spent = True
-        plan = self._target.run(
-            self._target.plan(
-                turn=batch.number,
-                parallelism=job.parallelism_of(frames[0].rows.sparkSession),
-                is_transactional=True,
-            )
-        )
-        tasks = TaskPlan(
-            settings=self._target.output.settings,
+        written = self._rows.run(
+            batch.number,
+            frames,
             delivery=Delivery.EXACTLY_ONCE,
             identity=identity,
-            places=places_of(plan),
             patience_s=self._granted_s,
+            started_s=started_s,
         )
-        self._say(Step.PLANNED, batch.number)
-        reports = job.run(frames, plan, tasks, write=self._write)
-        rows, rejected = sum(r.rows for r in reports), sum(r.rejected for r in reports)
-        self._say(Step.WRITTEN, batch.number, rows, rejected, time.monotonic() - started_s)
-        self._note_duration(reports)
+        self._note_duration(written.reports)
         now_ms = int(time.time() * 1000)
         progress = advance(
-            self.progress, batch, position, rows=rows, rejected=rejected, now_ms=now_ms
+            self.progress,
+            batch,
+            position,
+            rows=written.rows,
+            rejected=written.rejected,
+            now_ms=now_ms,
         )
         self._target.run(self._record(identity, progress))
-        self._say(Step.RECORDED, batch.number)
+        self._tell.of(Step.RECORDED, batch.number)
         if group is not None and position.offsets:
             self._target.run(self._mirror(identity, group, position))
-            self._say(Step.MIRRORED, batch.number)
+            self._tell.of(Step.MIRRORED, batch.number)
         following = self._target.run(self._commit(identity))
         self.progress = progress
         if following is not None:
             self._identity = following
             # A longer timeout is asked for together with an epoch.
             self._is_spent = self._timeout_s > self._granted_s
-        return Done(batch=batch.number, rows=rows, rejected=rejected)
+        return Done(batch=batch.number, rows=written.rows, rejected=written.rejected)
 
     async def _record(self, identity: Identity, progress: Progress) -> None:
         await write_progress(
@@ -351,24 +348,3 @@ class ExactlyOnce:
             raise TransactionLost(
                 f"Writing took {seconds:.1f} s, and the transaction may last {self._granted_s:g} s."
             )
-
-    def _say(
-        self,
-        step: Step,
-        batch: int | None = None,
-        rows: int = 0,
-        rejected: int = 0,
-        seconds: float = 0.0,
-        why: str = "",
-    ) -> None:
-        self._watch(
-            Event(
-                step=step,
-                name=self._name,
-                batch=batch,
-                rows=rows,
-                rejected=rejected,
-                seconds=seconds,
-                why=why,
-            )
-        )

@@ -16,10 +16,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from oncelog.client.errors import ClientError
 from oncelog.client.settings import ClientSettings, parse_settings
+from oncelog.core.delivery import Delivery, delivery_of
 from oncelog.core.packing import Codec
 from oncelog.core.types import TopicPartition
 from oncelog.spark import job
-from oncelog.spark.delivery import Delivery, delivery_of
 from oncelog.spark.errors import BadConfiguration, PipelineError, Stopped
 from oncelog.spark.exactly_once import FIRST_TIMEOUT_S, Done, ExactlyOnce
 from oncelog.spark.job import Frame, WriterOf
@@ -73,7 +73,10 @@ class Sink:
         those of TLS and SASL included. `adopt` takes over a query whose batches do not follow.
         `watch` is told of every step.
         """
-        self.delivery = delivery_of(delivery)
+        try:
+            self.delivery = delivery_of(delivery)
+        except ValueError as error:
+            raise BadConfiguration(str(error)) from None
         self.last: Done | None = None
         self.name = checked_name(transactional_id)
         self._watchers = [watch]

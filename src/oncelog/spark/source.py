@@ -42,6 +42,7 @@ from oncelog.spark.offsets import Position, limited, offset_count, split
 from oncelog.spark.planning import (
     End,
     OnLoss,
+    Topics,
     check_found,
     end_offsets,
     find_topics,
@@ -143,6 +144,22 @@ def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.Reco
     )
 
 
+async def _beginning(
+    cluster: Cluster, options: SourceOptions, default: End
+) -> tuple[Topics, Position]:
+    """The topics that were asked for, and where in them the query begins."""
+    topics = await find_topics(cluster, options.selection)
+    check_found(options.selection, topics)
+    offsets = await offsets_at(
+        cluster,
+        topics.partitions,
+        options.starting or default,
+        options.isolation,
+        late_is_latest=options.late_start_is_latest,
+    )
+    return topics, Position(offsets=offsets, ids=topics.ids)
+
+
 # --- batches ----------------------------------------------------------------------------------------
 
 
@@ -165,15 +182,7 @@ class BatchReader(DataSourceReader):
 
 async def _plan_batch(options: SourceOptions) -> list[Range]:
     async with await Cluster.connect(options.settings, wait_s=RESTART_S) as cluster:
-        topics = await find_topics(cluster, options.selection)
-        check_found(options.selection, topics)
-        starts = await offsets_at(
-            cluster,
-            topics.partitions,
-            options.starting or End.EARLIEST,
-            options.isolation,
-            late_is_latest=options.late_start_is_latest,
-        )
+        topics, start = await _beginning(cluster, options, End.EARLIEST)
         ends = await offsets_at(
             cluster,
             topics.partitions,
@@ -183,9 +192,7 @@ async def _plan_batch(options: SourceOptions) -> list[Range]:
         )
         readable = await end_offsets(cluster, topics.partitions, options.isolation)
         _check_readable(ends, readable)
-        wanted = ranges_between(
-            Position(offsets=starts, ids=topics.ids), Position(offsets=ends, ids=topics.ids)
-        )
+        wanted = ranges_between(start, Position(offsets=ends, ids=topics.ids))
         on_loss = OnLoss(fails=options.fail_on_data_loss)
         return await still_there(cluster, wanted, topics, on_loss)
 
@@ -288,17 +295,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._cluster
 
     async def _starting(self) -> Position:
-        cluster, options = await self._connected(), self._options
-        topics = await find_topics(cluster, options.selection)
-        check_found(options.selection, topics)
-        offsets = await offsets_at(
-            cluster,
-            topics.partitions,
-            options.starting or End.LATEST,
-            options.isolation,
-            late_is_latest=options.late_start_is_latest,
-        )
-        return Position(offsets=offsets, ids=topics.ids)
+        _, start = await _beginning(await self._connected(), self._options, End.LATEST)
+        return start
 
     async def _available(self, start: Position) -> Position:
         options = self._options

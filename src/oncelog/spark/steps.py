@@ -40,3 +40,34 @@ Watch = Callable[[Event], None]
 
 def unwatched(event: Event) -> None:
     """Nobody looks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Teller:
+    """Tells of the steps of everything that is written under one name."""
+
+    name: str
+    watch: Watch
+
+    def of(
+        self,
+        step: Step,
+        batch: int | None = None,
+        *,
+        rows: int = 0,
+        rejected: int = 0,
+        seconds: float = 0.0,
+        why: str = "",
+    ) -> None:
+        """Say that a step has been taken."""
+        self.watch(
+            Event(
+                step=step,
+                name=self.name,
+                batch=batch,
+                rows=rows,
+                rejected=rejected,
+                seconds=seconds,
+                why=why,
+            )
+        )

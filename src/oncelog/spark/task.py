@@ -24,8 +24,8 @@ from oncelog.client.errors import AuthenticationFailed, BadSettings, ClientError
 from oncelog.client.identity import Identity, Transactional
 from oncelog.client.sending import Sender, Written
 from oncelog.client.settings import ClientSettings
+from oncelog.core.delivery import Delivery
 from oncelog.core.types import TopicPartition
-from oncelog.spark.delivery import Delivery
 from oncelog.spark.encode import stamped_by, unnumbered
 from oncelog.spark.errors import RunAgain
 from oncelog.spark.report import Report

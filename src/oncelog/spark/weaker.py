@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from oncelog.client.admin import commit_offsets
 from oncelog.client.errors import ClientError
 from oncelog.client.sending import Sender
-from oncelog.spark import job
-from oncelog.spark.delivery import Delivery
+from oncelog.core.delivery import Delivery
 from oncelog.spark.encode import unnumbered
 from oncelog.spark.errors import GivenUp, RunAgain, reason
 from oncelog.spark.exactly_once import Done
@@ -20,10 +19,10 @@ from oncelog.spark.job import Frame, WriterOf
 from oncelog.spark.ledger import NOWHERE, BatchName, Progress, advance
 from oncelog.spark.ledger_topic import progress_batch
 from oncelog.spark.offsets import Position
-from oncelog.spark.report import Report
-from oncelog.spark.steps import Event, Step, Watch, unwatched
-from oncelog.spark.target import Target, places_of
-from oncelog.spark.task import TaskPlan, writer
+from oncelog.spark.row_writer import RowWriter, Written
+from oncelog.spark.steps import Step, Teller, Watch, unwatched
+from oncelog.spark.target import Target
+from oncelog.spark.task import writer
 
 log = logging.getLogger(__name__)
 
@@ -50,8 +49,8 @@ class Weaker:
         self._delivery = delivery
         # A second try may write twice what the first one wrote.
         self._attempts = 1 if delivery is Delivery.AT_MOST_ONCE else attempts
-        self._watch = watch
-        self._write = write
+        self._tell = Teller(name, watch)
+        self._rows = RowWriter(target=target, write=write, tell=self._tell)
         self._is_open = False
 
     def open(self, admit: Callable[[Progress | None], object]) -> Progress | None:
@@ -74,38 +73,44 @@ class Weaker:
         started_s = time.monotonic()
         if self._delivery is Delivery.AT_MOST_ONCE:
             if progress and progress.query == batch.query and batch.number <= progress.batch:
-                self._watch(Event(step=Step.SKIPPED, name=self._name, batch=batch.number))
+                self._tell.of(Step.SKIPPED, batch.number)
                 return Done(batch=batch.number, was_done=True)
-            self._note(batch, position, group, [])
-            reports = self._insist(batch, frames)
+            self._note(batch, position, group, Written())
+            written = self._insist(batch, frames, started_s)
         else:
-            reports = self._insist(batch, frames)
-            self._note(batch, position, group, reports)
+            written = self._insist(batch, frames, started_s)
+            self._note(batch, position, group, written)
         done = Done(
             batch=batch.number,
-            rows=sum(report.rows for report in reports),
-            rejected=sum(report.rejected for report in reports),
+            rows=written.rows,
+            rejected=written.rejected,
             seconds=time.monotonic() - started_s,
         )
-        self._watch(
-            Event(
-                step=Step.COMMITTED,
-                name=self._name,
-                batch=batch.number,
-                rows=done.rows,
-                rejected=done.rejected,
-                seconds=done.seconds,
-            )
+        self._tell.of(
+            Step.COMMITTED,
+            batch.number,
+            rows=done.rows,
+            rejected=done.rejected,
+            seconds=done.seconds,
         )
         return done
 
     def close(self) -> None:
         """There is nothing to leave behind."""
 
-    def _insist(self, batch: BatchName, frames: Callable[[], Sequence[Frame]]) -> list[Report]:
+    def _insist(
+        self, batch: BatchName, frames: Callable[[], Sequence[Frame]], started_s: float
+    ) -> Written:
         for attempt in range(1, self._attempts + 1):
             try:
-                return self._try(batch, frames())
+                return self._rows.run(
+                    batch.number,
+                    frames(),
+                    delivery=self._delivery,
+                    identity=None,
+                    patience_s=_PATIENCE_S,
+                    started_s=started_s,
+                )
             except (ClientError, RunAgain) as error:
                 if attempt == self._attempts:
                     raise GivenUp(
@@ -115,45 +120,25 @@ class Weaker:
                 log.warning(
                     "%s, batch %d goes round again: %s", self._name, batch.number, reason(error)
                 )
-                self._watch(
-                    Event(step=Step.RETRIED, name=self._name, batch=batch.number, why=reason(error))
-                )
+                self._tell.of(Step.RETRIED, batch.number, why=reason(error))
         raise AssertionError("the last attempt returns or raises")
 
-    def _try(self, batch: BatchName, frames: Sequence[Frame]) -> list[Report]:
-        parallelism = job.parallelism_of(frames[0].rows.sparkSession)
-        plan = self._target.run(
-            self._target.plan(turn=batch.number, parallelism=parallelism, is_transactional=False)
-        )
-        tasks = TaskPlan(
-            settings=self._target.output.settings,
-            delivery=self._delivery,
-            identity=None,
-            places=places_of(plan),
-            patience_s=_PATIENCE_S,
-        )
-        self._watch(Event(step=Step.PLANNED, name=self._name, batch=batch.number))
-        reports = job.run(frames, plan, tasks, write=self._write)
-        rows = sum(report.rows for report in reports)
-        self._watch(Event(step=Step.WRITTEN, name=self._name, batch=batch.number, rows=rows))
-        return reports
-
     def _note(
-        self, batch: BatchName, position: Position, group: str | None, reports: Sequence[Report]
+        self, batch: BatchName, position: Position, group: str | None, written: Written
     ) -> None:
         progress = advance(
             self.progress,
             batch,
             position,
-            rows=sum(report.rows for report in reports),
-            rejected=sum(report.rejected for report in reports),
+            rows=written.rows,
+            rejected=written.rejected,
             now_ms=int(time.time() * 1000),
         )
         self._target.run(self._record(progress))
-        self._watch(Event(step=Step.RECORDED, name=self._name, batch=batch.number))
+        self._tell.of(Step.RECORDED, batch.number)
         if group is not None and position.offsets:
             self._target.run(self._mirror(group, position))
-            self._watch(Event(step=Step.MIRRORED, name=self._name, batch=batch.number))
+            self._tell.of(Step.MIRRORED, batch.number)
         self.progress = progress
 
     async def _record(self, progress: Progress) -> None:
