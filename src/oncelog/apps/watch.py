@@ -6,7 +6,6 @@ taken over. What we end ourselves leaves the producer as it was.
 
 import threading
 import time
-from types import TracebackType
 from typing import Final
 
 from oncelog.apps.transaction import Transaction
@@ -31,12 +30,7 @@ class Watch:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         with self._changed:
             self._is_over = True
             self._changed.notify()

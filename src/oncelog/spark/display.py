@@ -2,7 +2,6 @@
 
 import threading
 import time
-from types import TracebackType
 from typing import Final
 
 from oncelog.observe.terminal import Terminal
@@ -45,12 +44,7 @@ class Display:
         self._ticking.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._is_over.set()
         self._ticking.join()
         self._terminal.clear()

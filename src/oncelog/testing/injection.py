@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Callable
 from random import Random
-from types import TracebackType
 from typing import Generic, TypeVar
 
 from oncelog.testing.faults import Fault, Requests
@@ -78,12 +77,7 @@ class Injection(Generic[F]):
     def __enter__(self) -> "Injection[F]":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.end()
 
     # --- for those who carry it out ---------------------------------------------------------------

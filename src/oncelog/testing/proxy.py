@@ -10,7 +10,6 @@ API, one client, or the n-th request. The proxy does not look into TLS.
 
 import asyncio
 from collections.abc import Coroutine
-from types import TracebackType
 from typing import Any, Final
 
 from oncelog.client.addresses import Address, parse_address
@@ -58,12 +57,7 @@ class Proxy:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def start(self) -> None:
