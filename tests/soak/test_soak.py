@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from oncelog.check import Verdict, judge, open_history
+from oncelog.check import End, Op, Verdict, judge, open_history
 
 
 @pytest.mark.slow
@@ -32,6 +32,15 @@ def test_a_short_soak_survives_its_kills_and_says_what_it_saw(tmp_path: Path) ->
     assert found["threads"]["end"] >= 1
     history = judge(open_history(directory / "history.jsonl"), with_floors=False)
     assert history.verdict is Verdict.VALID
+    seen = list(open_history(directory / "history.jsonl").events)
+    markers = [event for event in seen if event.op is Op.MARKER]
+    assert sum(event.end is End.COMMIT for event in markers) >= found["committed"]
+    assert sum(len(event.details.values) for event in markers) > found["copied_records"]
+    (state,) = [event for event in seen if event.op is Op.STATE]
+    groups = state.details.groups or {}
+    assert {"copiers", "g"} <= groups.keys()
+    assert set(groups.values()) == {"Empty"}
+    assert sum(event.details.probe for event in seen) == 1 + 4, "a new id, and one of each copier"
     assert history.counts["faults"] == found["broker_kills"] + found["client_kills"]
 
 

@@ -10,8 +10,9 @@ from confluent_kafka import Consumer, Message, TopicPartition
 
 from oncelog.check import Recorder, Report, judge, open_history
 from oncelog.check.payload import decode_payload
-from oncelog.testing.workload.copier import GROUP, SOURCE, TARGET
-from oncelog.testing.workload.final import ASK_S, read_everything, unstable
+from oncelog.testing.workload.copier import GROUP, SOURCE, TARGET, origin_of
+from oncelog.testing.workload.final import ASK_S, read_everything
+from oncelog.testing.workload.rest import PROBE_KEY
 
 #: How long the final read may take; at a few MB/s that is enough for hours of load.
 FINAL_S: Final = 600.0
@@ -36,13 +37,16 @@ class Comparison:
         self._outputs = [array("q") for _ in range(partitions)]
 
     def add(self, message: Message) -> None:
-        """Take in one record of either topic."""
+        """Take in one record of either topic; probes are no input, and were copied by nobody."""
+        key = message.key() or b""
+        if key == PROBE_KEY:
+            return
         if message.topic() == SOURCE:
             partition = message.partition()
             assert partition is not None, "a record has its place"
             self._inputs[partition].append(decode_payload(message.value() or b"").value)
         elif message.topic() == TARGET:
-            partition, value = map(int, (message.key() or b"").split())
+            partition, value = origin_of(key)
             self._outputs[partition].append(value)
 
     def copy(self) -> Copy:
@@ -76,15 +80,6 @@ def wait_until_copied(settings: dict[str, Any], partitions: int, *, within_s: fl
             time.sleep(POLL_S)
     finally:
         consumer.close()
-
-
-def wait_until_stable(settings: dict[str, Any], parts: tuple[str, ...], *, within_s: float) -> None:
-    """Wait until no transaction is open: one whose client was killed last has to time out."""
-    deadline = time.monotonic() + within_s
-    while open_parts := unstable(settings, parts):
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"transactions are still open after {within_s:g} s: {open_parts}")
-        time.sleep(POLL_S)
 
 
 def read_and_compare(

@@ -24,7 +24,6 @@ from oncelog.testing.soak.audit import (
     judged,
     read_and_compare,
     wait_until_copied,
-    wait_until_stable,
 )
 from oncelog.testing.soak.copiers import Copiers
 from oncelog.testing.soak.process import check_measurable
@@ -37,8 +36,11 @@ from oncelog.testing.workload.copier import (
     TARGET_PARTITIONS,
     TRANSACTION_TIMEOUT_MS,
 )
+from oncelog.testing.workload.dump import Damaged
 from oncelog.testing.workload.load import Client, Load, Member, Reader, Writer
+from oncelog.testing.workload.markers import logs_in, note_markers
 from oncelog.testing.workload.recording import RecordingServer
+from oncelog.testing.workload.rest import come_to_rest
 
 #: A topic whose old records go away, with a plain group that reads it.
 SHORT: Final = "short"
@@ -92,12 +94,15 @@ def soak(plan: Plan, *, show: Callable[[str], None], say: Callable[[str], None])
     summary = Summary(seed=plan.seed, flush=plan.flush, seconds=plan.duration_s)
     watch = Watch(data_dir)
     broker = Broker({**SETTINGS, "oncelog.flush": plan.flush}, data_dir=data_dir, process=True)
-    with Recorder(plan.history, _header(plan)) as recorder, broker:
-        watch.broker_started(0.0)
-        asyncio.run(_create_topics(broker.bootstrap_servers))
-        stage = _Stage(plan, broker, recorder, watch, summary, show, say)
-        stage.play()
-        stage.audit()
+    with Recorder(plan.history, _header(plan)) as recorder:
+        with broker:
+            watch.broker_started(0.0)
+            asyncio.run(_create_topics(broker.bootstrap_servers))
+            stage = _Stage(plan, broker, recorder, watch, summary, show, say)
+            stage.play()
+            stage.audit()
+        # Now that nobody writes to the files any more.
+        summary.problems += _problems_of_logs(plan, recorder, data_dir)
     say("judging the history")
     report = judged(plan.history)
     summary.verdict, summary.history_events = report.verdict.value, report.counts["events"]
@@ -110,6 +115,14 @@ def soak(plan: Plan, *, show: Callable[[str], None], say: Callable[[str], None])
     if plan.json is not None:
         plan.json.write_text(json.dumps(as_json(summary, watch.samples), indent=1) + "\n")
     return summary
+
+
+def _problems_of_logs(plan: Plan, recorder: Recorder, data_dir: Path) -> list[str]:
+    try:
+        note_markers(recorder, logs_in(data_dir, ALL_PARTS), run=plan.seed)
+    except Damaged as error:
+        return [f"the logs are not as a broker may leave them: {error}"]
+    return []
 
 
 def _header(plan: Plan) -> Run:
@@ -302,14 +315,23 @@ class _Stage:
             self._summary.problems.append(str(error))
 
     def audit(self) -> None:
-        """Wait for what is open, then read everything."""
+        """Wait for what is open, see whether everything works, then read everything."""
         self._say("reading everything")
-        settings = self._written.settings()
+        state = come_to_rest(
+            self._recorder,
+            self._broker.bootstrap_servers,
+            ALL_PARTS,
+            run=self._plan.seed,
+            within_s=STABLE_S,
+        )
+        if state.unstable:
+            self._summary.problems.append(
+                f"transactions are still open after {STABLE_S:g} s: {', '.join(state.unstable)}"
+            )
         try:
-            wait_until_stable(settings, ALL_PARTS, within_s=STABLE_S)
             copy = read_and_compare(
                 self._recorder,
-                settings,
+                self._written.settings(),
                 ALL_PARTS,
                 partitions=PARTITIONS,
                 seed=self._plan.seed,

@@ -216,6 +216,12 @@ def key_of(record: Input) -> bytes:
     return b"%d %d" % (record.partition, decode_payload(record.value).value)
 
 
+def origin_of(key: bytes) -> tuple[int, int]:
+    """The same back from the copy's key."""
+    partition, value = map(int, key.split())
+    return partition, value
+
+
 def ranges(records: Sequence[Input]) -> dict[str, list[int]]:
     """From the first to the last of each partition, end exclusive."""
     found: dict[str, list[int]] = {}

@@ -27,7 +27,7 @@ def read_everything(
     `seen` is given each record. Raises TimeoutError if that takes longer than it may.
     """
     process = recorder.new_process()
-    places = [_place(part) for part in parts]
+    places = [place_of(part) for part in parts]
     ends = _ranges(settings, places, "read_uncommitted")
     ranges = _ranges(settings, places, "read_committed")
     with closing(_consumer(settings, "read_committed")) as consumer:
@@ -68,21 +68,14 @@ def read_of(messages: Iterable[Message], *, run: int) -> Read:
     return Read({part: tuple(records) for part, records in found.items()})
 
 
-def _place(part: str) -> tuple[str, int]:
+def place_of(part: str) -> tuple[str, int]:
+    """The topic and the number of a partition that a history names."""
     topic, _, index = part.rpartition(":")
     return topic, int(index)
 
 
 def _part(place: tuple[str, int]) -> str:
     return f"{place[0]}:{place[1]}"
-
-
-def unstable(settings: dict[str, Any], parts: Sequence[str]) -> list[str]:
-    """The partitions in which a transaction is still open."""
-    places = [_place(part) for part in parts]
-    stable = _ranges(settings, places, "read_committed")
-    ends = _ranges(settings, places, "read_uncommitted")
-    return [_part(place) for place in places if stable[place][1] < ends[place][1]]
 
 
 def _consumer(settings: dict[str, Any], isolation: str) -> Consumer:
