@@ -1,8 +1,9 @@
 """Two brokers for the same tests: ours, and Apache Kafka."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from itertools import count
 
 import pytest
@@ -11,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 import oncelog
+from oncelog import App
 
 _numbers = count(1)
 
@@ -86,8 +88,32 @@ def values(servers: str, *topics: str, isolation: str = "read_committed") -> lis
     return [each.value() or b"" for each in read(servers, *topics, isolation=isolation)]
 
 
-def until(what: str, condition: Callable[[], bool], within_s: float = 30.0) -> None:
+def until(what: str, condition: Callable[[], bool], within_s: float = 40.0) -> None:
+    """Wait for something that must happen."""
     deadline = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < deadline, f"not within {within_s:g} s: {what}"
         time.sleep(0.02)
+
+
+@contextmanager
+def running(app: App) -> Iterator[None]:
+    """The app at work in a thread; its error is raised at the end."""
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            app.run()
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        app.stop()
+        thread.join()
+        app.close()
+    for error in errors:
+        raise error

@@ -10,8 +10,9 @@ import pytest
 import oncelog
 from oncelog.check import Op
 from oncelog.testing import kill
+from tests.apps.conftest import until
 from tests.apps.service import STEPS
-from tests.apps.world import SHORT_SESSIONS, World, judged, until, world
+from tests.apps.world import SHORT_SESSIONS, World, judged, own_world, world
 from tests.peers.kafka import running_kafka
 
 
@@ -22,16 +23,11 @@ def die_at_each(run: World, steps: Sequence[str]) -> None:
         assert run.start("a", die_at=step).wait(40) == -signal.SIGKILL
         run.recorder.note(Op.FAULT, what=step, target="a", over=True)
     run.start("a")
-    run.until_copied()
-    run.end()
-    run.read()
+    run.finish()
 
 
 def test_a_service_that_dies_at_any_step_counts_every_record_once(tmp_path: Path) -> None:
-    with (
-        oncelog.Broker(SHORT_SESSIONS, process=True) as broker,
-        world(broker.bootstrap_servers, tmp_path) as run,
-    ):
+    with own_world(tmp_path) as run:
         die_at_each(run, STEPS)
 
     assert run.copies == run.inputs
@@ -54,10 +50,7 @@ def test_the_same_on_apache_kafka(tmp_path: Path) -> None:
 
 def test_services_that_come_and_go_count_every_record_once(tmp_path: Path) -> None:
     """A storm of rebalances, in order and by force, each in the middle of somebody's transactions."""
-    with (
-        oncelog.Broker(SHORT_SESSIONS, process=True) as broker,
-        world(broker.bootstrap_servers, tmp_path) as run,
-    ):
+    with own_world(tmp_path) as run:
         services: list[subprocess.Popen[bytes]] = [run.start("a"), run.start("b")]
         for number, instance in enumerate(["c", "a", "b", "c", "a"]):
             run.feed(60)
@@ -67,9 +60,7 @@ def test_services_that_come_and_go_count_every_record_once(tmp_path: Path) -> No
             leaving.send_signal(signal.SIGKILL if number % 2 else signal.SIGTERM)
             leaving.wait(30)
             until("work goes on", lambda: run.committed() > before)  # noqa: B023
-        run.until_copied()
-        run.end()
-        run.read()
+        run.finish()
 
     assert run.copies == run.inputs
     assert judged(tmp_path).counts["confirmed"] > 250
@@ -77,10 +68,7 @@ def test_services_that_come_and_go_count_every_record_once(tmp_path: Path) -> No
 
 def test_rivals_for_one_id_count_every_record_once(tmp_path: Path) -> None:
     """Each newcomer takes over, the older one stops, and nobody is fenced back."""
-    with (
-        oncelog.Broker(SHORT_SESSIONS, process=True) as broker,
-        world(broker.bootstrap_servers, tmp_path) as run,
-    ):
+    with own_world(tmp_path) as run:
         older = run.start("a")
         for _ in range(3):
             run.feed(40)
@@ -90,9 +78,7 @@ def test_rivals_for_one_id_count_every_record_once(tmp_path: Path) -> None:
             run.until_fenced(older)
             run.recorder.note(Op.FAULT, what="rival", target="a", over=True)
             older = newer
-        run.until_copied()
-        run.end()
-        run.read()
+        run.finish()
 
     assert run.copies == run.inputs
     assert judged(tmp_path).counts["faults"] == 3
@@ -110,43 +96,31 @@ def test_a_broker_that_dies_takes_nothing_with_it(tmp_path: Path) -> None:
             run.recorder.note(Op.FAULT, what="kill", target="n1")
             broker.fault(kill())
             run.recorder.note(Op.FAULT, what="kill", target="n1", over=True)
-        run.until_copied()
-        run.end()
-        run.read()
+        run.finish()
 
     assert run.copies == run.inputs
     assert judged(tmp_path).counts["confirmed"] > 250
 
 
 def test_at_least_once_repeats_and_loses_nothing(tmp_path: Path) -> None:
-    with (
-        oncelog.Broker(SHORT_SESSIONS, process=True) as broker,
-        world(broker.bootstrap_servers, tmp_path) as run,
-    ):
+    with own_world(tmp_path) as run:
         run.feed(30)
         dying = run.start("a", die_at="before-offsets", delivery="at_least_once")
         assert dying.wait(40) == -signal.SIGKILL
         run.start("a", delivery="at_least_once")
-        run.until_copied()
-        run.end()
-        run.read()
+        run.finish()
 
     assert set(run.copies) == set(run.inputs)
     assert run.copies.total() > run.inputs.total()
 
 
 def test_at_most_once_loses_and_repeats_nothing(tmp_path: Path) -> None:
-    with (
-        oncelog.Broker(SHORT_SESSIONS, process=True) as broker,
-        world(broker.bootstrap_servers, tmp_path) as run,
-    ):
+    with own_world(tmp_path) as run:
         run.feed(30)
         dying = run.start("a", die_at="handling", delivery="at_most_once")
         assert dying.wait(40) == -signal.SIGKILL
         run.start("a", delivery="at_most_once")
-        run.until_copied()
-        run.end()
-        run.read()
+        run.finish()
 
     assert max(run.copies.values(), default=0) <= 1
     assert run.copies.total() < run.inputs.total()

@@ -3,14 +3,13 @@
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import pytest
 
 from oncelog import App
 from oncelog.apps import Misconfigured, NotStopped, Poisoned, Record
-from tests.apps.conftest import make_topic, read, until, values, write
+from tests.apps.conftest import make_topic, read, running, until, values, write
 from tests.client import aftermath
 
 
@@ -22,29 +21,6 @@ def topics(servers: str, name: str) -> tuple[str, str]:
 @pytest.fixture
 def app(servers: str, name: str) -> App:
     return App(servers, transactional_id=name, concurrency=1, wait_s=20)
-
-
-@contextmanager
-def running(app: App) -> Iterator[None]:
-    """The app at work in a thread; its error is raised at the end."""
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            app.run()
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        app.stop()
-        thread.join()
-        app.close()
-    for error in errors:
-        raise error
 
 
 def is_consumed(servers: str, name: str, count: int) -> Callable[[], bool]:

@@ -1,6 +1,7 @@
 """A commit whose answer is lost is looked up, and never guessed."""
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import oncelog
 from oncelog import App
 from oncelog.apps import Aborted, Fenced, OutcomeUnknown, Record
 from oncelog.testing import Injection, cut, fence, kill, lose_reply, refuse, restart
-from tests.apps.conftest import make_topic, until, values, write
+from tests.apps.conftest import make_topic, running, until, values, write
 from tests.client import aftermath
 
 #: Replies that do not come are given up soon.
@@ -30,6 +31,20 @@ def an_app(broker: oncelog.Broker, *, wait_s: float = 20.0) -> App:
         transaction_timeout_s=3,
         settings=IMPATIENT,
     )
+
+
+def healing(broker: oncelog.Broker, app: App, topic: str) -> Callable[[], None]:
+    """A transactional function that sends `try N`; before its second try all faults end."""
+    runs: list[int] = []
+
+    @app.transactional
+    def place() -> None:
+        runs.append(1)
+        if len(runs) == 2:
+            broker.heal()
+        app.send(topic, f"try {len(runs)}")
+
+    return place
 
 
 def test_a_commit_whose_reply_is_cut_off_is_done_once(
@@ -74,18 +89,9 @@ def test_a_commit_that_nobody_confirms_is_found_in_the_log(
 def test_a_commit_that_never_arrived_is_run_again(
     oncelog_broker: oncelog.Broker, topic: str
 ) -> None:
-    runs: list[int] = []
     with an_app(oncelog_broker, wait_s=1) as app:
-
-        @app.transactional
-        def place() -> None:
-            runs.append(1)
-            if len(runs) == 2:
-                fault.end()
-            app.send(topic, f"try {len(runs)}")
-
-        fault = oncelog_broker.fault(cut("EndTxn", when="before", times=None))
-        place()
+        oncelog_broker.fault(cut("EndTxn", when="before", times=None))
+        healing(oncelog_broker, app, topic)()
 
     assert values(oncelog_broker.bootstrap_servers, topic) == [b"try 2"]
 
@@ -198,14 +204,12 @@ def test_a_listener_is_exact_when_its_commits_are_lost(
         app.send(target, record.text, key=record.text)
         app.after_commit(lambda: told.append(record.text))
 
-    thread = threading.Thread(target=app.run)
     faults = [
         oncelog_broker.fault(cut("TxnOffsetCommit", when="after")),
         oncelog_broker.fault(lose_reply("EndTxn", nth=2)),
         oncelog_broker.fault(cut("EndTxn", when="before", nth=3)),
     ]
-    thread.start()
-    try:
+    with running(app):
         for fault in faults:
             fault.wait()
         oncelog_broker.fault(restart())
@@ -213,10 +217,6 @@ def test_a_listener_is_exact_when_its_commits_are_lost(
             "all is billed",
             lambda: sum(aftermath.committed(servers, "billing", topic).values()) == 30,
         )
-    finally:
-        app.stop()
-        thread.join()
-        app.close()
 
     assert sorted(map(int, values(servers, target))) == list(range(30))
     assert sorted(map(int, told)) == list(range(30))
@@ -238,17 +238,11 @@ def test_brokers_that_are_away_are_not_the_fault_of_a_record(
             away.append(oncelog_broker.fault(refuse()))
         app.send(target, record.text, key=record.text)
 
-    thread = threading.Thread(target=app.run)
-    thread.start()
-    try:
+    with running(app):
         until("a round fails", lambda: app.counts()["bill"].aborts >= 1)
         until("brokers are asked again", lambda: bool(away))
         away[0].end()
         until("all is billed", lambda: app.counts()["bill"].records == 6)
-    finally:
-        app.stop()
-        thread.join()
-        app.close()
 
     assert values(servers, target) == [b"0", b"1", b"2", b"3", b"4", b"5"]
     assert values(servers, dead) == []
@@ -267,15 +261,9 @@ def test_offsets_that_are_not_committed_ahead_are_read_again_at_most_once(
         seen.append(record.text)
 
     fault = oncelog_broker.fault(cut("OffsetCommit", when="before", times=6))
-    thread = threading.Thread(target=app.run)
-    thread.start()
-    try:
+    with running(app):
         fault.wait(3)
         until("all is seen", lambda: len(seen) == 6)
-    finally:
-        app.stop()
-        thread.join()
-        app.close()
 
     assert sorted(map(int, seen)) == list(range(6))
 
@@ -283,22 +271,14 @@ def test_offsets_that_are_not_committed_ahead_are_read_again_at_most_once(
 def test_an_abortable_error_runs_the_function_again(
     oncelog_broker: oncelog.Broker, topic: str
 ) -> None:
-    runs: list[int] = []
     with an_app(oncelog_broker, wait_s=1) as app:
-
-        @app.transactional
-        def place() -> None:
-            runs.append(1)
-            if len(runs) == 2:
-                fault.end()
-            app.send(topic, f"try {len(runs)}")
 
         def place_once() -> None:
             with app.transaction() as tx:
                 tx.send(topic, "never")
 
-        fault = oncelog_broker.fault(cut("Produce", when="before", times=None))
-        place()
+        oncelog_broker.fault(cut("Produce", when="before", times=None))
+        healing(oncelog_broker, app, topic)()
         oncelog_broker.fault(cut("Produce", when="before", times=None))
         with pytest.raises(Aborted):
             place_once()

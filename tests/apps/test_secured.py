@@ -1,12 +1,10 @@
 """TLS and SASL: librdkafka's own settings pass through to every client of an app."""
 
-import threading
-
 import pytest
 
 import oncelog
 from oncelog.apps import NotAuthorised, Record
-from tests.apps.conftest import make_topic, until, values, write
+from tests.apps.conftest import make_topic, running, until, values, write
 from tests.peers.secured import SecuredKafka
 
 pytestmark = pytest.mark.peers
@@ -35,13 +33,8 @@ def test_functions_and_listeners_are_let_in(secured_broker: SecuredKafka, name: 
             app.send(target, record.value, key=record.key)
 
         place()
-        running = threading.Thread(target=app.run)
-        running.start()
-        try:
+        with running(app):
             until("both are copied", lambda: len(values(servers, target)) == 3)
-        finally:
-            app.stop()
-            running.join(30)
 
     assert sorted(values(servers, target)) == [b"a", b"b", b"from a function"]
 

@@ -2,9 +2,8 @@
 
 import subprocess
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +12,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+import oncelog
 from oncelog.check import (
     Op,
     Payload,
@@ -28,20 +28,13 @@ from oncelog.check import (
 )
 from oncelog.testing.workload.final import read_everything
 from oncelog.testing.workload.recording import RecordingServer
+from tests.apps.conftest import until
 from tests.apps.service import GROUP, PARTITIONS, RUN, SOURCE, TARGET
 from tests.client import aftermath
 
 ROOT: Final = Path(__file__).parents[2]
 #: A broker lets members have sessions as short as these tests need them.
 SHORT_SESSIONS: Final = {"group.min.session.timeout.ms": "500"}
-
-
-def until(what: str, condition: Callable[[], bool], within_s: float = 40.0) -> None:
-    """Wait for something that must happen."""
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {within_s:g} s: {what}"
-        time.sleep(0.05)
 
 
 class World:
@@ -127,6 +120,12 @@ class World:
             assert service.wait(30) in (0, -9, -15), self._log.read_text()
         self.server.close()
 
+    def finish(self) -> None:
+        """Wait until all is copied, let everybody leave, and read what there is."""
+        self.until_copied()
+        self.end()
+        self.read()
+
     def drop(self) -> None:
         """Leave nobody behind."""
         for service in self._services:
@@ -164,6 +163,16 @@ def world(servers: str, directory: Path) -> Iterator[World]:
             yield made
         finally:
             made.drop()
+
+
+@contextmanager
+def own_world(directory: Path) -> Iterator[World]:
+    """The same, on a broker of its own."""
+    with (
+        oncelog.Broker(SHORT_SESSIONS, process=True) as broker,
+        world(broker.bootstrap_servers, directory) as made,
+    ):
+        yield made
 
 
 def judged(directory: Path) -> Report:
