@@ -9,6 +9,7 @@ import pytest
 
 import oncelog
 from oncelog import apps
+from tests.apps.conftest import values
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "apps.md").read_text()
 
@@ -43,3 +44,5 @@ def test_the_test_in_the_guide_passes(oncelog_broker: oncelog.Broker) -> None:
     exec(compile(example, "docs/apps.md", "exec"), found)
 
     found["test_every_order_is_billed_once"](oncelog_broker)
+
+    assert len(values(oncelog_broker.bootstrap_servers, "invoices")) == 20

@@ -2,7 +2,7 @@
 
 `decide` and `on_deadline` change nothing, and replaying the log gives the stored state that the live
 shard has. A test drives a shard through a `Harness` and gets both for free; that every (state, input)
-of a table has an answer is `check_total`'s to say.
+of a table has an answer is `assert_total`'s to say.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -157,7 +157,7 @@ def digest(value: object) -> object:
     return repr(value)
 
 
-def check_total(
+def assert_total(
     table: Mapping[Any, Mapping[Any, object]], rows: type[Enum], columns: type[Enum]
 ) -> None:
     """Every row has every column."""

@@ -214,19 +214,21 @@ def test_the_last_sequence_wraps_to_zero(first: int, count: int, last: int) -> N
 # --- times ----------------------------------------------------------------------------------
 
 
+def is_in_time(header: BatchHeader) -> bool:
+    """Where a batch may be 10 ms late and 50 ms early."""
+    try:
+        check_timestamp(header, now_ms=TIME_MS, before_max_ms=10, after_max_ms=50)
+    except InvalidTimestamp:
+        return False
+    return True
+
+
 @pytest.mark.parametrize(("ahead_ms", "is_fine"), [(0, True), (50, True), (51, False)])
 def test_f92_a_time_too_far_ahead_is_refused(ahead_ms: int, is_fine: bool) -> None:
     """F92."""
     header = a_header(timestamp_ms=TIME_MS + ahead_ms)
 
-    def check() -> None:
-        check_timestamp(header, now_ms=TIME_MS, before_max_ms=10, after_max_ms=50)
-
-    if is_fine:
-        check()
-    else:
-        with pytest.raises(InvalidTimestamp):
-            check()
+    assert is_in_time(header) is is_fine
 
 
 @pytest.mark.parametrize(("behind_ms", "is_fine"), [(0, True), (10, True), (11, False)])
@@ -234,20 +236,13 @@ def test_f92_a_time_too_far_behind_is_refused(behind_ms: int, is_fine: bool) -> 
     """F92."""
     header = a_header(timestamp_ms=TIME_MS - behind_ms)
 
-    def check() -> None:
-        check_timestamp(header, now_ms=TIME_MS, before_max_ms=10, after_max_ms=50)
-
-    if is_fine:
-        check()
-    else:
-        with pytest.raises(InvalidTimestamp):
-            check()
+    assert is_in_time(header) is is_fine
 
 
 def test_a_batch_without_a_time_is_never_too_old() -> None:
     header = a_header(timestamp_ms=-1)
 
-    check_timestamp(header, now_ms=TIME_MS, before_max_ms=10, after_max_ms=50)
+    assert is_in_time(header)
 
 
 # --- the place in the log -------------------------------------------------------------------

@@ -16,7 +16,7 @@ SHAPED_SEEDS = 6
 SLICES = 8
 
 
-def check(result: Result) -> None:
+def assert_good(result: Result) -> None:
     assert result.is_good, (
         f"seed {result.seed} failed:\n{result.text}\nagain: oncelog sim --seed {result.seed}"
     )
@@ -28,7 +28,7 @@ def test_no_seed_loses_doubles_moves_or_tears(part: int) -> None:
     for seed in range(part, SEEDS, SLICES):
         result = run_plan(draw_plan(seed))
 
-        check(result)
+        assert_good(result)
         transactions += result.transactions
         faults += result.faults
     assert transactions > 50
@@ -38,7 +38,7 @@ def test_no_seed_loses_doubles_moves_or_tears(part: int) -> None:
 @pytest.mark.parametrize("shape", [PLAIN, TRANSACTIONAL], ids=["plain", "transactional"])
 def test_no_seed_of_a_given_shape_fails(shape: object) -> None:
     for seed in range(SHAPED_SEEDS):
-        check(run_plan(draw_plan(seed, PLAIN if shape is PLAIN else TRANSACTIONAL)))
+        assert_good(run_plan(draw_plan(seed, PLAIN if shape is PLAIN else TRANSACTIONAL)))
 
 
 def test_one_seed_gives_one_history_whatever_order_hashing_has() -> None:
@@ -60,5 +60,5 @@ def test_a_history_is_kept_where_it_is_asked_for(tmp_path: Path) -> None:
 
     result = run_plan(draw_plan(1), history)
 
-    check(result)
+    assert_good(result)
     assert history.read_text().startswith('{"kind":"run"')

@@ -110,7 +110,7 @@ class Job:
         with pytest.raises(Died):
             self.start(watch)
 
-    def check(self) -> None:
+    def assert_exact(self) -> None:
         """Every value is there once, in the topic where it belongs, and nothing is left open."""
         servers = self.broker.bootstrap_servers
         assert values_of(servers, self.even) == VALUES[::2]
@@ -137,7 +137,7 @@ def test_without_faults_three_batches_are_three_transactions(job: Job) -> None:
     summary = job.start()
     assert (summary.rows, summary.retries, summary.lag) == (300, 0, 0)
     assert summary.batches >= 3
-    job.check()
+    job.assert_exact()
     assert job.start().batches == 0
 
 
@@ -162,7 +162,7 @@ def test_i127_i129_i131_i133_i135_i138_a_driver_that_dies_at_a_step_is_started_a
 ) -> None:
     job.die_at(step, batch=batch)
     job.start()
-    job.check()
+    job.assert_exact()
 
 
 def test_i138_a_driver_that_dies_three_times_in_a_row_while_it_starts(job: Job) -> None:
@@ -170,7 +170,7 @@ def test_i138_a_driver_that_dies_three_times_in_a_row_while_it_starts(job: Job) 
     for step in (Step.LOOKED, Step.FENCED, Step.LOOKED):
         job.die_at(step, batch=None)
     job.start()
-    job.check()
+    job.assert_exact()
 
 
 @pytest.mark.parametrize("arrives", [True, False])
@@ -192,7 +192,7 @@ def test_i132_a_commit_of_unknown_outcome_is_looked_up_and_never_guessed(
     summary = job.start()
     assert lost
     assert summary.retries == 1
-    job.check()
+    job.assert_exact()
 
 
 def test_i130_what_a_dead_driver_left_open_is_aborted_by_its_successor(job: Job) -> None:
@@ -202,7 +202,7 @@ def test_i130_what_a_dead_driver_left_open_is_aborted_by_its_successor(job: Job)
     assert len(values_of(servers, job.even, job.odd, isolation="read_uncommitted")) > 0
     assert read_all(servers, job.even, job.odd) == []
     job.start()
-    job.check()
+    job.assert_exact()
 
 
 # --- group J: tasks -------------------------------------------------------------------------------------
@@ -226,7 +226,7 @@ def test_j140_j141_j146_a_write_task_that_fails_sends_the_whole_batch_round_agai
     summary = job.start(write=failing_once(tmp_path / "flag", fault))
     assert (tmp_path / "flag").exists()
     assert summary.retries == 1
-    job.check()
+    job.assert_exact()
 
 
 def test_j145_a_task_that_outlives_its_attempt_is_fenced(job: Job, tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ def test_j145_a_task_that_outlives_its_attempt_is_fenced(job: Job, tmp_path: Pat
     assert summary.retries == 1
     assert plans[0].identity != plans[1].identity
     assert refusals == [ErrorCode.INVALID_PRODUCER_EPOCH] * (2 * len(plans[0].places))
-    job.check()
+    job.assert_exact()
 
 
 async def go_on_writing(plan: TaskPlan) -> list[int]:
@@ -279,7 +279,7 @@ def test_an_upstream_task_may_fail_and_be_retried_freely(job: Job, tmp_path: Pat
     summary = job.start(transform=lambda rows: rows.mapInArrow(_failing_once(flag), rows.schema))
     assert (tmp_path / "flag").exists()
     assert summary.retries == 0
-    job.check()
+    job.assert_exact()
 
 
 def _failing_once(flag: str) -> Callable[[Iterator[Any]], Iterator[Any]]:
@@ -310,7 +310,7 @@ def test_k166_the_users_own_error_reaches_the_user_and_nothing_is_visible(job: J
     assert done < 300
     assert job.open_state() != "Ongoing", "a call that fails aborts before it raises"
     job.start()
-    job.check()
+    job.assert_exact()
 
 
 def test_j148_a_batch_that_fails_every_time_is_given_up_and_nothing_is_visible(
@@ -330,7 +330,7 @@ def test_j148_a_batch_that_fails_every_time_is_given_up_and_nothing_is_visible(
     assert read_all(job.broker.bootstrap_servers, job.even, job.odd) == []
     assert job.open_state() != "Ongoing"
     job.start()
-    job.check()
+    job.assert_exact()
 
 
 # --- who owns the name ----------------------------------------------------------------------------------
@@ -354,7 +354,7 @@ def test_k155_a_replaced_driver_stops_and_never_fences_its_successor_back(
         job.start(watch)
     assert first_events
     assert 0 < successors[0].rows < 300
-    job.check()
+    job.assert_exact()
 
 
 # --- the same batch twice -------------------------------------------------------------------------------

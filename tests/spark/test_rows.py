@@ -345,6 +345,8 @@ TEXT: Final = StringType()
 def test_columns_that_make_a_record_are_taken(schema: StructType) -> None:
     check_schema(schema, a_plan())
 
+    assert placed_schema(schema, keep=[]).fieldNames() == ["writer", "slot", "record"]
+
 
 @pytest.mark.parametrize(
     ("schema", "sentence"),

@@ -44,7 +44,7 @@ def allocated_bytes(action: Callable[[], object]) -> int:
         tracemalloc.stop()
 
 
-def refuse(cls: Any, version: int, data: bytes, match: str | None = None) -> None:
+def assert_refused(cls: Any, version: int, data: bytes, match: str | None = None) -> None:
     with pytest.raises(DecodeError, match=match):
         decode(cls, version, data)
 
@@ -58,8 +58,8 @@ def test_an_array_longer_than_its_frame_is_refused_before_anything_is_allocated(
     flexible = uvarint(count + 1) + bytes(35)
 
     def both() -> None:
-        refuse(MetadataRequest, 4, old, match="array of")
-        refuse(MetadataRequest, 9, flexible, match="array of")
+        assert_refused(MetadataRequest, 4, old, match="array of")
+        assert_refused(MetadataRequest, 9, flexible, match="array of")
 
     both()  # compiled, so that only the refusal itself is measured
     assert allocated_bytes(both) < 100_000
@@ -77,24 +77,24 @@ def test_an_array_of_numbers_longer_than_its_frame_is_refused() -> None:
         + bytes(elements)
     )
 
-    refuse(CreatePartitionsRequest, 2, data, match="length 80 with 20 bytes left")
+    assert_refused(CreatePartitionsRequest, 2, data, match="length 80 with 20 bytes left")
 
 
 @pytest.mark.parametrize("length", [-2, -1000, -(1 << 15)])
 def test_a_negative_length_is_refused(length: int) -> None:
     transactional_id = length.to_bytes(2, signed=True)
 
-    refuse(ProduceRequest, 3, transactional_id + bytes(30), match="length -")
+    assert_refused(ProduceRequest, 3, transactional_id + bytes(30), match="length -")
 
 
 def test_a_string_longer_than_its_frame_is_refused() -> None:
-    refuse(ProduceRequest, 3, (32_000).to_bytes(2) + bytes(30), match="length 32000")
-    refuse(ProduceRequest, 9, uvarint(1 << 31) + bytes(30), match="length 2147483647")
+    assert_refused(ProduceRequest, 3, (32_000).to_bytes(2) + bytes(30), match="length 32000")
+    assert_refused(ProduceRequest, 9, uvarint(1 << 31) + bytes(30), match="length 2147483647")
 
 
 def test_null_is_refused_where_the_version_does_not_allow_it() -> None:
-    refuse(ApiVersionsRequest, 3, b"\x00\x02v\x00", match="client_software_name is null")
-    refuse(MetadataRequest, 0, b"\xff\xff\xff\xff", match="topics is null")
+    assert_refused(ApiVersionsRequest, 3, b"\x00\x02v\x00", match="client_software_name is null")
+    assert_refused(MetadataRequest, 0, b"\xff\xff\xff\xff", match="topics is null")
 
 
 def test_a_null_array_is_read_where_the_version_allows_it() -> None:
@@ -118,7 +118,7 @@ def test_a_null_array_is_read_where_the_version_allows_it() -> None:
 def test_a_varint_cut_short_or_beyond_32_bits_is_refused(data: bytes) -> None:
     with pytest.raises(DecodeError):
         read_uvarint(memoryview(data), 0)
-    refuse(ApiVersionsRequest, 3, data)
+    assert_refused(ApiVersionsRequest, 3, data)
 
 
 @given(st.integers(0, (1 << 32) - 1))
@@ -143,7 +143,7 @@ NAME_AND_VERSION = b"\x02n\x02v"
     ],
 )
 def test_a_bad_tag_buffer_is_refused(tags: bytes, match: str | None) -> None:
-    refuse(ApiVersionsRequest, 3, NAME_AND_VERSION + tags, match=match)
+    assert_refused(ApiVersionsRequest, 3, NAME_AND_VERSION + tags, match=match)
     with pytest.raises(DecodeError, match=match):
         skip_tags(memoryview(tags), 0)
 
@@ -160,7 +160,7 @@ def test_a_known_tag_must_be_as_long_as_it_says(size: int) -> None:
     assert len(state) == 13
     data = encode(FetchRequest(), 15)[:-1] + b"\x01\x01" + bytes([size]) + state + bytes(4)
 
-    refuse(FetchRequest, 15, data, match="replica_state ends")
+    assert_refused(FetchRequest, 15, data, match="replica_state ends")
 
 
 def test_an_empty_list_in_a_tagged_field_is_the_default_and_is_not_written() -> None:
@@ -182,12 +182,12 @@ def test_two_messages_do_not_share_a_default_struct() -> None:
 
 @pytest.mark.parametrize("text", [b"\xff\xfe", b"\xc3\x28", b"\xed\xa0\x80"])
 def test_a_string_that_is_not_utf_8_is_refused(text: bytes) -> None:
-    refuse(ApiVersionsRequest, 3, bytes([len(text) + 1]) + text + b"\x02v\x00")
+    assert_refused(ApiVersionsRequest, 3, bytes([len(text) + 1]) + text + b"\x02v\x00")
 
 
 @pytest.mark.parametrize("version", [-1, 14, 32767])
 def test_a_version_that_does_not_exist_is_refused(version: int) -> None:
-    refuse(ProduceRequest, version, bytes(100), match="no version")
+    assert_refused(ProduceRequest, version, bytes(100), match="no version")
 
 
 def test_null_is_not_written_where_the_version_does_not_allow_it() -> None:
@@ -228,16 +228,16 @@ def test_a_changed_request_is_read_or_refused(data: st.DataObject, golden: Golde
             case "repeat":
                 changed[position:position] = changed[position : position + 16]
 
-    read_or_refused(golden.cls, golden.version, bytes(changed))
+    assert_read_or_refused(golden.cls, golden.version, bytes(changed))
 
 
 @settings(max_examples=1000)
 @given(data=st.binary(max_size=200), golden=st.sampled_from(REQUESTS))
 def test_any_bytes_are_read_or_refused(data: bytes, golden: Golden) -> None:
-    read_or_refused(golden.cls, golden.version, data)
+    assert_read_or_refused(golden.cls, golden.version, data)
 
 
-def read_or_refused(cls: Any, version: int, data: bytes) -> None:
+def assert_read_or_refused(cls: Any, version: int, data: bytes) -> None:
     try:
         message = decode(cls, version, data)
     except DecodeError:

@@ -6,7 +6,7 @@ import pytest
 
 from oncelog.core.txn.machine import COMPLETE, END_V2, IDLE, NEXT, PREPARED, EndV2, Input, TxnState
 from oncelog.core.txn.records import Txn
-from tests.core.shard_properties import check_total
+from tests.core.shard_properties import assert_total
 from tests.core.txn.builders import (
     ABORTABLE,
     BUSY,
@@ -31,8 +31,8 @@ EPOCH = 3
 
 
 def test_every_state_has_an_answer_to_every_input() -> None:
-    check_total(NEXT, TxnState, Input)
-    check_total(END_V2, TxnState, EndV2)
+    assert_total(NEXT, TxnState, Input)
+    assert_total(END_V2, TxnState, EndV2)
 
 
 def test_the_stored_numbers_are_kafkas() -> None:

@@ -465,3 +465,6 @@ def test_a_long_random_life(seed: int) -> None:
         if chance.random() < 0.003:
             machine.forget_idle_ids()
     machine.teardown()
+
+    left = [machine.coordinator.shard.get(name) for name in NAMES]
+    assert all(txn is None or txn.state in IDLE for txn in left)
