@@ -9,49 +9,33 @@ second generation of transactions.
 
 import os
 import subprocess
-import sys
-import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from random import Random
 from typing import Final
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
-from oncelog.check import (
-    Op,
-    Payload,
-    Read,
-    Record,
-    Recorder,
-    Run,
-    Verdict,
-    Write,
-    as_text,
-    encode_payload,
-    judge,
-    open_history,
-    value_of,
-)
+from oncelog.check import Op, Recorder, Run, Verdict, as_text, judge, open_history
 from oncelog.testing.workload.copier import (
-    GROUP,
     SOURCE,
     TARGET,
     TARGET_PARTITIONS,
     TRANSACTION_TIMEOUT_MS,
 )
+from oncelog.testing.workload.feeding import CopyReader, Feeder
+from oncelog.testing.workload.markers import logs_in, note_markers
 from oncelog.testing.workload.recording import RecordingServer
 from tests.client import aftermath
-from tests.crash.brokers import ROOT, Launcher, SocketLine
-from tests.peers.java import KAFKA, command, is_complete
+from tests.crash import copiers
+from tests.crash.brokers import Launcher, SocketLine
+from tests.crash.copiers import ALL_PARTS, PARTITIONS, SEED
+from tests.peers.java import is_complete
 from tests.txn.producer import Producer as Transactional
 from tests.txn.world import create_topic
 
-SEED: Final = int(os.environ.get("ONCELOG_TEST_SEED", "55"))
-PARTITIONS: Final = 12
 #: kafka-python is asked for with ONCELOG_TEST_KAFKA_PYTHON=1: version 3.0 loses a request when its
 #: coordinator refuses a connection at the wrong moment, and then waits for ever.
 THIRD: Final = "kafka-python" if os.environ.get("ONCELOG_TEST_KAFKA_PYTHON") else "confluent"
@@ -71,129 +55,10 @@ POINTS: Final = (
 KILLS: Final = max(int(os.environ.get("ONCELOG_TEST_KILLS", "15")), len(POINTS))
 #: The first time is waited for: it does not come with every transaction.
 RARE: Final = ("loading", "before-identity")
-PATIENT: Final = {
-    "log_level": 0,
-    "reconnect.backoff.ms": 20,
-    "reconnect.backoff.max.ms": 100,
-    "retry.backoff.ms": 20,
-}
-JAVA_COPIER: Final = Path(__file__).parent / "JavaCopier.java"
 START_S: Final = 40.0
+#: Whatever is open has timed out by then.
+REST_S: Final = TRANSACTION_TIMEOUT_MS / 1000 + 2
 DRAIN_S: Final = 60.0
-
-
-class Feeder(threading.Thread):
-    """Writes the input, a little at a time, and never loses or doubles any of it."""
-
-    def __init__(self, recorder: Recorder, bootstrap: str) -> None:
-        super().__init__(name="feeder")
-        self._recorder = recorder
-        self._producer = Producer(
-            {**PATIENT, "bootstrap.servers": bootstrap, "enable.idempotence": True}
-        )
-        self.is_over = threading.Event()
-        #: What was confirmed, by partition and in order.
-        self.values: dict[int, list[int]] = {index: [] for index in range(PARTITIONS)}
-
-    def run(self) -> None:
-        process = self._recorder.new_process()
-        number = 0
-        while not self.is_over.wait(0.015):
-            self._send(process, number % PARTITIONS, number)
-            number += 1
-
-    def _send(self, process: int, partition: int, number: int) -> None:
-        values = [self._recorder.new_value() for _ in range(6)]
-        part = f"{SOURCE}:{partition}"
-        call = self._recorder.call(process, Op.SEND, [Write(part, value) for value in values])
-        offsets: list[int | None] = []
-
-        def told(error: KafkaError | None, message: Message) -> None:
-            assert error is None, error
-            offsets.append(message.offset())
-
-        for index, value in enumerate(values):
-            payload = Payload(
-                run=SEED, process=process, txn_number=number, index=index, value=value
-            )
-            self._producer.produce(
-                SOURCE, encode_payload(payload), partition=partition, on_delivery=told
-            )
-        assert self._producer.flush(60) == 0
-        steps = [Write(part, *pair) for pair in zip(values, offsets, strict=True)]
-        self._recorder.ok(call, steps)
-        self.values[partition] += values
-
-
-class Reader(threading.Thread):
-    """Reads all copies at read_committed while all this goes on."""
-
-    def __init__(self, recorder: Recorder, bootstrap: str) -> None:
-        super().__init__(name="reader")
-        self._recorder = recorder
-        self._address = bootstrap
-        self.is_over = threading.Event()
-        #: The input values that were found copied, by partition and in order.
-        self.values: dict[int, list[int]] = {index: [] for index in range(PARTITIONS)}
-
-    @property
-    def count(self) -> int:
-        return sum(map(len, self.values.values()))
-
-    def run(self) -> None:
-        process = self._recorder.new_process()
-        with closing(a_reader(self._address)) as consumer:
-            parts = dict.fromkeys(parts_of(TARGET, TARGET_PARTITIONS), 0)
-            call = self._recorder.call(process, Op.ASSIGN, at=parts)
-            consumer.assign([TopicPartition(TARGET, n, 0) for n in range(TARGET_PARTITIONS)])
-            self._recorder.ok(call)
-            while not self.is_over.is_set():
-                call = self._recorder.call(process, Op.POLL)
-                messages = consumer.consume(500, timeout=0.2)
-                self._recorder.ok(call, [read_of(messages)])
-                note_copies(messages, self.values)
-
-
-def a_reader(bootstrap: str) -> Consumer:
-    return Consumer(
-        {
-            **PATIENT,
-            "bootstrap.servers": bootstrap,
-            "group.id": "reader",
-            "enable.auto.commit": False,
-            "auto.offset.reset": "error",
-            "isolation.level": "read_committed",
-        }
-    )
-
-
-def parts_of(topic: str, count: int) -> tuple[str, ...]:
-    return tuple(f"{topic}:{index}" for index in range(count))
-
-
-ALL_PARTS: Final = (*parts_of(SOURCE, PARTITIONS), *parts_of(TARGET, TARGET_PARTITIONS))
-
-
-def read_of(messages: Sequence[Message]) -> Read:
-    found: dict[str, list[Record]] = {}
-    for message in messages:
-        if message.error() is None:
-            value = value_of(message.value() or b"", run=SEED)
-            offset = message.offset()
-            assert offset is not None
-            part = f"{message.topic()}:{message.partition()}"
-            found.setdefault(part, []).append(Record(offset, value))
-    return Read({part: tuple(records) for part, records in found.items()})
-
-
-def note_copies(messages: Sequence[Message], values: dict[int, list[int]]) -> None:
-    """Add what was copied to the lists of the inputs that it came from."""
-    for message in messages:
-        if message.error() is None and message.topic() == TARGET:
-            key = message.key()
-            assert key is not None
-            partition, value = key.split()
-            values[int(partition)].append(int(value))
 
 
 # --- the run --------------------------------------------------------------------------------
@@ -240,14 +105,7 @@ class World:
             Transactional(line, "nobody").ready()
 
     def start_copiers(self, port: int) -> None:
-        with self._log.open("ab") as log:
-            for number, client in enumerate(CLIENTS):
-                name = f"copier-{number}-{client}"
-                words = [name, self.bootstrap_servers, str(port), str(SEED)]
-                line = [sys.executable, "-m", "tests.crash.copier", client, *words]
-                if client == "java":
-                    line = command(KAFKA, str(JAVA_COPIER), [*words, str(TARGET_PARTITIONS)])
-                self.copiers[name] = subprocess.Popen(line, cwd=ROOT, stderr=log)
+        self.copiers = copiers.start(CLIENTS, self.bootstrap_servers, port, self._log)
 
     def check_copiers(self) -> None:
         gone = {name: each.poll() for name, each in self.copiers.items()}
@@ -292,11 +150,11 @@ def until(what: str, condition: object, within_s: float, world: World) -> None:
         time.sleep(0.05)
 
 
-def play(world: World, recorder: Recorder, rng: Random) -> tuple[Feeder, Reader]:
+def play(world: World, recorder: Recorder, rng: Random) -> tuple[Feeder, CopyReader]:
     """Load, kills and healing; answers what was written and what was read meanwhile."""
     server = RecordingServer(recorder)
-    feeder = Feeder(recorder, world.bootstrap_servers)
-    reader = Reader(recorder, world.bootstrap_servers)
+    feeder = Feeder(recorder, world.bootstrap_servers, run=SEED, partitions=PARTITIONS)
+    reader = CopyReader(recorder, world.bootstrap_servers, run=SEED, partitions=PARTITIONS)
     with ExitStack() as stack:
         stack.callback(server.close)
         for thread in (feeder, reader):
@@ -318,18 +176,18 @@ def play(world: World, recorder: Recorder, rng: Random) -> tuple[Feeder, Reader]
         feeder.is_over.set()
         feeder.join()
         wanted = {index: len(values) for index, values in feeder.values.items()}
-        until("everything is copied", lambda: offsets(world) == wanted, DRAIN_S, world)
+        until("everything is copied", lambda: is_copied(world, wanted), DRAIN_S, world)
         server.is_over.set()
         world.end_copiers()
         print(f"{sum(server.committed.values())} committed: {server.committed}")
         deadline = time.monotonic() + 10
-        while reader.count < sum(wanted.values()) and time.monotonic() < deadline:
+        while reader.copies.count < sum(wanted.values()) and time.monotonic() < deadline:
             time.sleep(0.05)
     return feeder, reader
 
 
-def offsets(world: World) -> dict[int, int]:
-    return aftermath.committed(world.bootstrap_servers, GROUP, SOURCE)
+def is_copied(world: World, wanted: dict[int, int]) -> bool:
+    return copiers.offsets_of(world.bootstrap_servers) == wanted
 
 
 def fault(world: World, recorder: Recorder, rng: Random, point: str | None) -> None:
@@ -347,40 +205,6 @@ def fault(world: World, recorder: Recorder, rng: Random, point: str | None) -> N
         recorder.note(Op.FAULT, what=point, target="n1", over=True)
     world.start()
     recorder.note(Op.FAULT, what="kill", target="n1", over=True)
-
-
-def read_everything(world: World, recorder: Recorder) -> dict[int, list[int]]:
-    """The end of the history: what a fresh reader finds, and the offsets of the group."""
-    process = recorder.new_process()
-    call = recorder.call(process, Op.COMMITTED, group=[GROUP, None, {}])
-    found = {f"{SOURCE}:{index}": offset for index, offset in offsets(world).items()}
-    recorder.ok(call, group=[GROUP, None, found])
-    values: dict[int, list[int]] = {index: [] for index in range(PARTITIONS)}
-    places = [
-        TopicPartition(topic, int(index), 0) for topic, index in (p.split(":") for p in ALL_PARTS)
-    ]
-    with closing(a_reader(world.bootstrap_servers)) as consumer:
-        ends = {
-            (place.topic, place.partition): consumer.get_watermark_offsets(place, timeout=10)[1]
-            for place in places
-        }
-        left = {place for place, end in ends.items() if end}
-        consumer.assign(places)
-        deadline = time.monotonic() + 20
-        while left and time.monotonic() < deadline:
-            call = recorder.call(process, Op.FINAL)
-            messages = consumer.consume(500, timeout=0.5)
-            recorder.ok(call, [read_of(messages)], more=True)
-            note_copies(messages, values)
-            positions = consumer.position([TopicPartition(*place) for place in left])
-            left -= {
-                (at.topic, at.partition)
-                for at in positions
-                if at.offset >= ends[at.topic, at.partition]
-            }
-        found_ends = {f"{topic}:{index}": [end, end] for (topic, index), end in ends.items()}
-        recorder.ok(recorder.call(process, Op.FINAL), ends=found_ends)
-    return values
 
 
 @pytest.mark.slow
@@ -404,10 +228,13 @@ def test_d54_copies_are_exact_whenever_the_broker_is_killed(flush: str, tmp_path
         left = aftermath.settled(
             world.bootstrap_servers,
             (SOURCE, TARGET),
-            within_s=TRANSACTION_TIMEOUT_MS / 1000 + 2,
+            within_s=REST_S,
         )
         assert left.is_settled, f"{left}\n{again}"
-        final = read_everything(world, recorder)
+        final = copiers.finish(recorder, world.bootstrap_servers, rest_s=REST_S)
+        assert (
+            note_markers(recorder, logs_in(tmp_path / "data", ALL_PARTS), run=SEED) > MIN_CONFIRMED
+        )
 
     # How many ends stay unknown is a matter of luck: a kill has to cut off the very reply. So the
     # floors of the checker are not asked for; what the run must have seen is counted here.
@@ -417,4 +244,4 @@ def test_d54_copies_are_exact_whenever_the_broker_is_killed(flush: str, tmp_path
     assert report.counts["confirmed"] >= MIN_CONFIRMED, f"{as_text(report)}\n{again}"
     assert report.counts["faults"] >= KILLS, f"{as_text(report)}\n{again}"
     assert final == feeder.values, again
-    assert reader.values == feeder.values, again
+    assert reader.copies.values == feeder.values, again

@@ -7,7 +7,6 @@ which order. A failure names the history, which is kept.
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -27,19 +26,14 @@ from oncelog.testing.workload.copier import (
     TARGET_PARTITIONS,
     TRANSACTION_TIMEOUT_MS,
 )
+from oncelog.testing.workload.feeding import CopyReader, Feeder
+from oncelog.testing.workload.markers import logs_in, note_markers
 from oncelog.testing.workload.recording import RecordingServer
 from tests.client import aftermath
-from tests.crash.brokers import ROOT, SocketLine
-from tests.crash.test_copiers import (
-    ALL_PARTS,
-    JAVA_COPIER,
-    PARTITIONS,
-    SEED,
-    Feeder,
-    Reader,
-    read_everything,
-)
-from tests.peers.java import KAFKA, command, is_complete
+from tests.crash import copiers
+from tests.crash.brokers import SocketLine
+from tests.crash.copiers import ALL_PARTS, PARTITIONS, SEED
+from tests.peers.java import is_complete
 from tests.txn.world import create_topic
 
 SECONDS: Final = float(os.environ.get("ONCELOG_TEST_FAULTS_S", "15"))
@@ -57,6 +51,8 @@ SETTINGS: Final = {
     "log.segment.bytes": "100000",
 }
 START_S: Final = 40.0
+#: Whatever is open has timed out by then.
+REST_S: Final = TRANSACTION_TIMEOUT_MS / 1000 + 2
 DRAIN_S: Final = 60.0
 CLIENT_PAUSE: Final = "pause_client"
 
@@ -83,17 +79,10 @@ class Pauser(threading.Thread):
 
 
 @contextmanager
-def copiers(bootstrap: str, port: int, log: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
+def running(bootstrap: str, port: int, log: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
     """One of each library; nobody is left behind."""
-    started: list[subprocess.Popen[bytes]] = []
+    started = list(copiers.start(CLIENTS, bootstrap, port, log).values())
     try:
-        with log.open("ab") as stream:
-            for number, client in enumerate(CLIENTS):
-                words = [f"copier-{number}-{client}", bootstrap, str(port), str(SEED)]
-                line = [sys.executable, "-m", "tests.crash.copier", client, *words]
-                if client == "java":
-                    line = command(KAFKA, str(JAVA_COPIER), [*words, str(TARGET_PARTITIONS)])
-                started.append(subprocess.Popen(line, cwd=ROOT, stderr=stream))
         yield started
     finally:
         for each in started:
@@ -111,41 +100,38 @@ def until(what: str, condition: Callable[[], bool], within_s: float) -> None:
 
 def play(
     broker: oncelog.Broker, recorder: Recorder, schedule: Schedule, log: Path
-) -> tuple[Feeder, Reader]:
+) -> tuple[Feeder, CopyReader]:
     """Load, faults and healing; answers what was written and what was read meanwhile."""
     server = RecordingServer(recorder)
-    feeder = Feeder(recorder, broker.bootstrap_servers)
-    reader = Reader(recorder, broker.bootstrap_servers)
+    feeder = Feeder(recorder, broker.bootstrap_servers, run=SEED, partitions=PARTITIONS)
+    reader = CopyReader(recorder, broker.bootstrap_servers, run=SEED, partitions=PARTITIONS)
     with ExitStack() as stack:
         stack.callback(server.close)
         for thread in (feeder, reader):
             thread.start()
             stack.callback(thread.join)
             stack.callback(thread.is_over.set)
-        running = stack.enter_context(copiers(broker.bootstrap_servers, server.port, log))
+        working = stack.enter_context(running(broker.bootstrap_servers, server.port, log))
         until("all copiers work", lambda: len(server.working) == len(CLIENTS), START_S)
-        pauser = Pauser(running, recorder)
+        pauser = Pauser(working, recorder)
         pauser.start()
         try:
             print(dict(schedule.run(broker, seconds=SECONDS, recorder=recorder)))
         finally:
             pauser.is_over.set()
             pauser.join()
-        assert [each.poll() for each in running] == [None] * len(CLIENTS), f"see {log}"
+        assert [each.poll() for each in working] == [None] * len(CLIENTS), f"see {log}"
 
         feeder.is_over.set()
         feeder.join()
         wanted = {index: len(values) for index, values in feeder.values.items()}
-        until("everything is copied", lambda: offsets_of(broker) == wanted, DRAIN_S)
+        servers = broker.bootstrap_servers
+        until("everything is copied", lambda: copiers.offsets_of(servers) == wanted, DRAIN_S)
         server.is_over.set()
-        assert [each.wait(30) for each in running] == [0] * len(CLIENTS), f"see {log}"
+        assert [each.wait(30) for each in working] == [0] * len(CLIENTS), f"see {log}"
         print(f"{sum(server.committed.values())} committed: {server.committed}")
-        until("all copies are read", lambda: reader.count >= sum(wanted.values()), 20)
+        until("all copies are read", lambda: reader.copies.count >= sum(wanted.values()), 20)
     return feeder, reader
-
-
-def offsets_of(broker: oncelog.Broker) -> dict[int, int]:
-    return aftermath.committed(broker.bootstrap_servers, "copiers", SOURCE)
 
 
 @pytest.mark.slow
@@ -175,13 +161,14 @@ def test_m187_copies_are_exact_through_a_mix_of_all_faults(tmp_path: Path) -> No
         left = aftermath.settled(
             broker.bootstrap_servers,
             (SOURCE, TARGET),
-            within_s=TRANSACTION_TIMEOUT_MS / 1000 + 2,
+            within_s=REST_S,
         )
         assert left.is_settled, f"{left}\n{again}"
-        final = read_everything(broker, recorder)  # type: ignore[arg-type] # it asks for the address alone
+        final = copiers.finish(recorder, broker.bootstrap_servers, rest_s=REST_S)
+        assert note_markers(recorder, logs_in(tmp_path / "data", ALL_PARTS), run=SEED) > 0
 
     report = judge(open_history(history))
     print(as_text(report))
     assert report.verdict is Verdict.VALID, f"{as_text(report)}\n{again}"
     assert final == feeder.values, again
-    assert reader.values == feeder.values, again
+    assert reader.copies.values == feeder.values, again
