@@ -57,19 +57,26 @@ class FragileFile(SimFile):
 
 
 class FragileDisk(SimDisk):
-    """The power goes right after the step with this number; what comes back is `survivor`."""
+    """The power goes right after the step with this number; what comes back is `survivor`.
 
-    def __init__(self, rng: Random, root: Directory | None = None, *, last_step: int) -> None:
+    With `keeps_all` only the process ends, and what it has written is there, synced or not.
+    """
+
+    def __init__(
+        self, rng: Random, root: Directory | None = None, *, last_step: int,
+        keeps_all: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__(rng, root)
         self.sync_s = 0.001
         self._left = last_step
+        self._keeps_all = keeps_all
         self._survivor: SimDisk | None = None
 
     def step(self) -> None:
         """One more change has happened."""
         self._left -= 1
         if self._left == 0:
-            self._survivor = super().crash()
+            self._survivor = self.reopened() if self._keeps_all else super().crash()
             raise OSError(errno.EIO, "the power is gone")
 
     def cut_after(self, steps: int) -> None:
@@ -80,6 +87,11 @@ class FragileDisk(SimDisk):
     def is_cut(self) -> bool:
         """Whether the power went."""
         return self._survivor is not None
+
+    @property
+    def survivor(self) -> SimDisk:
+        """What is left after the step that was the last, or now."""
+        return self._survivor or self.reopened()
 
     def crash(self) -> SimDisk:
         """What is left, of the cut that came or of one that comes now."""

@@ -570,6 +570,32 @@ def test_what_readers_saw_after_a_kill_survives_a_power_cut(seed: int) -> None:
     simulated(main)
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_what_is_acknowledged_after_a_kill_at_any_step_survives_a_power_cut(seed: int) -> None:
+    """P1, C50: a kill leaves names and small files in the page cache that nobody has synced."""
+    config = small_segments()
+
+    async def attempt(last_step: int) -> bool:
+        disk = FragileDisk(Random(seed), last_step=last_step, keeps_all=True)
+        acknowledged: list[int] = []
+        try:
+            await write_all(await open_on(disk, config), acknowledged, first=0, batches=5)
+        except (OSError, BrokerError):
+            assert disk.is_cut
+        killed = disk.survivor
+        opened = await open_on(killed, config)
+        await write_all(opened, [], first=len(acknowledged), batches=7)
+        await opened.logs.checkpoint()
+
+        again = await open_on(killed.crash(), config)
+
+        assert again.partition.offline is None, again.partition.offline
+        assert offsets_of(again.partition) == list(range(7))
+        return disk.is_cut
+
+    assert steps_of(attempt) > 30
+
+
 def test_a_crash_of_the_os_flush_mode_loses_only_the_unsynced_tail() -> None:
     """`flush=os`: what is left is a prefix, and the log goes on from there."""
     config = small_segments()

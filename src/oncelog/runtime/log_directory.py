@@ -1,13 +1,13 @@
 """All partitions of a broker: opened at start, made and removed as the metadata says.
 
 A deleted topic's directories are renamed before they are emptied, so a crash half way leaves names
-that belong to nobody; the next start removes those. A partition's directory names its topic's id:
-one that belongs to an earlier topic of the same name is never taken for the new one.
+that belong to nobody; the next start removes those. They are gone from the disk before a new topic
+gets the name: a directory that names another topic's id is damaged or misplaced, and is not served.
 """
 
 import asyncio
 import base64
-import itertools
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 from uuid import UUID
@@ -35,7 +35,9 @@ METADATA_PARTITION: Final = TopicPartition(METADATA_TOPIC, 0)
 METADATA_ID: Final = UUID(int=1)
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 _DELETED: Final = "-delete"
+#: Under such names earlier releases kept directories that they could not place.
 _STRAY: Final = "-stray"
+_TOPIC_ID: Final = re.compile(rb"version: 0\ntopic_id: ([A-Za-z0-9_-]{22})")
 
 
 def topic_id_text(topic_id: UUID) -> str:
@@ -68,6 +70,8 @@ class LogDirectory:
         self._clean = False
         self._stored_checkpoints: tuple[bytes, bytes] = (b"", b"")
         self._checkpointing = asyncio.Lock()
+        #: Whether the disk may still hold something of a deleted topic: a former life may have left it.
+        self.remembers_deleted = True
 
     # --- looking ----------------------------------------------------------------------------------
 
@@ -101,7 +105,8 @@ class LogDirectory:
         self._clean = self.disk.read_file(CLEAN_SHUTDOWN) is not None
         if self._clean:
             self.disk.remove(CLEAN_SHUTDOWN)
-            await self.disk.sync([], ["."])
+        # Also what a killed process has renamed here is relied on from now on.
+        await self.disk.sync([], ["."])
 
     async def open_partition(
         self, topic_partition: TopicPartition, topic_id: UUID, config: TopicConfig, now: Now
@@ -109,8 +114,8 @@ class LogDirectory:
         """Open a partition from what is on the disk."""
         directory = str(topic_partition)
         metadata = partition_metadata(topic_id)
-        await self._set_stranger_aside(directory, metadata)
         try:
+            await self._check_whose(directory, metadata)
             recovered = await recover(
                 self.disk,
                 directory,
@@ -135,21 +140,25 @@ class LogDirectory:
             self._note(notes.PartitionOffline(partition=directory, reason=reason))
         return partition
 
-    async def _set_stranger_aside(self, directory: str, metadata: str) -> None:
-        """A directory that names another topic is not ours to open, and not ours to delete either:
+    async def _check_whose(self, directory: str, metadata: str) -> None:
+        """Refuse a directory that names another topic: one wrong bit must not empty a partition.
 
-        usually an earlier topic of this name left it, but one wrong bit looks just the same.
+        What cannot be read at all is written again. A power cut before the first sync leaves that,
+        and the directory's own name says whose it is.
         """
-        found = self.disk.read_file(f"{directory}/{PARTITION_METADATA}")
-        if found is None or found.decode("utf-8", "replace") == metadata:
+        path = f"{directory}/{PARTITION_METADATA}"
+        found = self.disk.read_file(path)
+        if found is None or found == metadata.encode():
             return
-        taken = set(self.disk.list("."))
-        aside = next(
-            name for n in itertools.count() if (name := f"{directory}.{n}{_STRAY}") not in taken
-        )
-        self.disk.rename(directory, aside)
-        await self.disk.sync([], ["."])
-        self._note(notes.StraySetAside(directory=directory, kept_in=aside))
+        named = _TOPIC_ID.fullmatch(found)
+        if named is not None:
+            raise DamagedLogError(
+                f"{path} names the topic id {named[1].decode()}, which is not this topic's: the file "
+                "is damaged, or the directory belongs elsewhere. Nothing in it was touched. If its "
+                f"records are those of {directory}, delete that one file and restart the broker"
+            )
+        await self.disk.write_file(path, metadata.encode())
+        self._note(notes.Rebuilt(partition=directory, what=path))
 
     def create_partition(
         self, topic_partition: TopicPartition, topic_id: UUID, config: TopicConfig
@@ -205,20 +214,30 @@ class LogDirectory:
     # --- deleting ---------------------------------------------------------------------------------
 
     async def forget_deleted(self) -> None:
-        """Take deleted topics out of the checkpoints, before one of their names is used again.
+        """Leave no trace of deleted topics on the disk, before one of their names is used again.
 
-        A checkpoint knows a topic by its name. A new one of the same name would inherit where the
-        old one began and how far it was synced, and be taken for damaged after a crash. Before the
-        deletion is committed would be too early: a topic that stays must keep its log start.
+        A power cut must not bring a directory back that the new topic would find under its name. And
+        a checkpoint knows a topic by its name: a new one would inherit where the old one began and
+        how far it was synced, and be taken for damaged after a crash. Before the deletion is
+        committed would be too early: a topic that stays must keep its log start.
         """
         # Not while they are being written: what is on its way to the disk may name it too.
         async with self._checkpointing:
-            stored = {**self._recovery_points, **self._log_starts}
-            if any(topic_partition not in self._partitions for topic_partition in stored):
-                await self._write_checkpoints_now()
+            self.remembers_deleted = False
+            try:
+                # The deletion first: a topic that comes back with it must find its directories.
+                await self.flusher.flush()
+                await self.disk.sync([], ["."])
+                stored = {**self._recovery_points, **self._log_starts}
+                if any(topic_partition not in self._partitions for topic_partition in stored):
+                    await self._write_checkpoints_now()
+            except OSError:
+                self.remembers_deleted = True
+                raise
 
     def remove_topic(self, name: str, topic_id: UUID) -> None:
         """Stop serving a topic and delete its directories."""
+        self.remembers_deleted = True
         error = UnknownTopicOrPartition(f"the topic {name} was deleted")
         for topic_partition in [tp for tp in self._partitions if tp.topic == name]:
             partition = self._partitions.pop(topic_partition)

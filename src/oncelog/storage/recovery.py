@@ -69,7 +69,9 @@ async def recover(
     _load_epochs(disk, recovered, recovery_point)
     limit = log.log_end_offset if clean else min(log.log_end_offset, recovery_point)
     snapshot_offset = _load_producers(disk, recovered, limit, now_ms)
-    if recovered.unsynced or recovered.removed:
+    # A killed process may also have left names that nobody has synced, with nothing behind them yet.
+    is_new = not clean and recovery_point <= log.segments[-1].base_offset
+    if recovered.unsynced or recovered.removed or is_new:
         await disk.sync([*recovered.unsynced, *_small_files(disk, directory)], [directory, "."])
     if snapshot_offset < log.log_end_offset and recovered.producers:
         # Retention may take the batches that they were read from. Only now: a snapshot vouches for
