@@ -21,8 +21,9 @@ from pyspark.sql import functions as F
 
 from oncelog.spark import Event, Pipeline, Sink, Source
 from oncelog.spark.job import WriterOf
-from oncelog.spark.pipeline import Transform
+from oncelog.spark.pipeline import Rows, Transform
 from oncelog.spark.task import writer
+from tests.kill.recording import BATCH_HEADER
 from tests.kill.tasks import killing
 
 #: What the windows of the stateful pipeline are made of.
@@ -106,11 +107,30 @@ def main() -> None:
             maxOffsetsPerTrigger=order["batch_rows"],
         )
         print(
-            Pipeline(source=source, sink=sink, transform=transform, trigger="available_now").run(
-                spark
-            )
+            Pipeline(
+                source=source,
+                sink=sink,
+                transform=partial(numbered, sink, transform),
+                trigger="available_now",
+            ).run(spark)
         )
     print("finished", flush=True)
+
+
+def numbered(sink: Sink, transform: Transform, rows: DataFrame) -> Rows:
+    """What a pipeline makes of its rows, each record with the batch that wrote it."""
+    progress = sink.writer.progress
+    batch = progress.batch + 1 if progress else 0
+    made = transform(rows)
+    if isinstance(made, DataFrame):
+        return with_batch(made, batch)
+    return {topic: with_batch(some, batch) for topic, some in made.items()}
+
+
+def with_batch(rows: DataFrame, batch: int) -> DataFrame:
+    value = F.lit(str(batch)).cast("binary")
+    header = F.struct(F.lit(BATCH_HEADER).alias("key"), value.alias("value"))
+    return rows.withColumn("headers", F.array(header))
 
 
 def upper(rows: DataFrame) -> DataFrame:
@@ -145,7 +165,9 @@ def run_windows(spark: SparkSession, sink: Sink, order: dict[str, Any]) -> None:
         start.alias("key"), F.concat_ws("=", start, F.col("count").cast("string")).alias("value")
     )
     query = (
-        output.writeStream.foreachBatch(sink)
+        output.writeStream.foreachBatch(
+            lambda batch_rows, batch: sink(with_batch(batch_rows, batch), batch)
+        )
         .outputMode("append")
         .option("checkpointLocation", order["checkpoint"])
         .trigger(availableNow=True)

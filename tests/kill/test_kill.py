@@ -6,70 +6,22 @@ record of the input is in the output exactly once, and a reader of committed rec
 the time has seen nothing else.
 """
 
-import contextlib
-import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
-import oncelog
-from tests.kill.driver import LATENESS_S, WINDOW_S
-from tests.peers.kafka import running_kafka
-from tests.spark.logs import fill, make_topics, values_of
+from tests.kill.chain import CLUSTERS, LIFE_S, Chain, Cluster
+from tests.spark.logs import values_of
 
 pytestmark = [pytest.mark.kill, pytest.mark.timeout(1800)]
-
-COUNT = 6000
-BATCH_ROWS = 300
-#: One life of a driver, its JVM's start included, on a busy machine.
-LIFE_S = 240.0
-
-ROOT = Path(__file__).parents[2]
-
-
-@dataclass
-class Cluster:
-    """A broker under test."""
-
-    servers: str
-    kill: Callable[[], None] | None = None
-
-
-@contextlib.contextmanager
-def an_oncelog() -> Iterator[Cluster]:
-    with oncelog.Broker(process=True) as broker:
-
-        def kill() -> None:
-            broker.kill()
-            broker.start()
-
-        yield Cluster(broker.bootstrap_servers, kill)
-
-
-@contextlib.contextmanager
-def a_kafka(level: int) -> Iterator[Cluster]:
-    with running_kafka(format_arguments=("--feature", f"transaction.version={level}")) as kafka:
-        yield Cluster(kafka.bootstrap_servers)
-
-
-CLUSTERS: dict[str, Callable[[], contextlib.AbstractContextManager[Cluster]]] = {
-    "oncelog": an_oncelog,
-    "kafka": lambda: a_kafka(2),
-    "kafka-before-v2": lambda: a_kafka(1),
-}
 
 
 @pytest.fixture(
@@ -83,138 +35,6 @@ CLUSTERS: dict[str, Callable[[], contextlib.AbstractContextManager[Cluster]]] = 
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     with CLUSTERS[request.param]() as running:
         yield running
-
-
-@dataclass
-class Chain:
-    """The lives of one pipeline."""
-
-    cluster: Cluster
-    kind: str
-    directory: Path
-    #: The pipeline whose output this one reads; without one there is an input of its own.
-    reads: "Chain | None" = None
-    name: str = field(init=False)
-    targets: list[str] = field(init=False)
-    lives: int = 0
-
-    def __post_init__(self) -> None:
-        self.name = f"{self.kind}-{time.monotonic_ns()}"
-        self.source = self.reads.targets[0] if self.reads else f"in-{self.name}"
-        self.targets = [f"out-{self.name}", f"odd-{self.name}"]
-        self.checkpoint = self.directory / "checkpoint"
-        self.directory.mkdir(exist_ok=True)
-        make_topics(self.cluster.servers, *self.targets, partitions=2)
-        if self.reads is None:
-            make_topics(self.cluster.servers, self.source, partitions=2)
-            fill(self.cluster.servers, self.source, self.input())
-        self.reader = Reader(self.cluster.servers, self.targets)
-
-    def input(self) -> list[bytes]:
-        values = [b"n%d" % number for number in range(COUNT)]
-        if self.kind == "windows":
-            # The last ones let the watermark pass all windows before them, in both partitions.
-            values += [b"n%d" % (COUNT + 10 * LATENESS_S + number) for number in range(50)]
-        return values
-
-    def oracle(self) -> list[bytes]:
-        """What one program that never fails makes of the input."""
-        if self.kind == "windows":
-            counts = Counter(number // WINDOW_S * WINDOW_S for number in range(COUNT))
-            return sorted(b"%d=%d" % item for item in counts.items())
-        if self.kind == "map":
-            return sorted(value.upper() for value in self.input())
-        return sorted(self.input())
-
-    def live(self, **order: Any) -> bool:
-        """Start a driver and wait for its end: True if it finished, False if it was killed."""
-        process, log = self.start(**order)
-        code = self.wait(process, log)
-        assert code in (0, -signal.SIGKILL), f"{code}\n{log.read_text()[-5000:]}"
-        return code == 0
-
-    def start(self, **order: Any) -> tuple[subprocess.Popen[bytes], Path]:
-        """Start a driver in a process group of its own; its JVM and its tasks are in it too."""
-        self.lives += 1
-        order |= {
-            "kind": self.kind,
-            "name": self.name,
-            "servers": self.cluster.servers,
-            "source": self.source,
-            "targets": self.targets,
-            "batch_rows": BATCH_ROWS,
-            "checkpoint": str(self.checkpoint),
-        }
-        environment = os.environ | {
-            "PYSPARK_PYTHON": sys.executable,
-            "PYSPARK_DRIVER_PYTHON": sys.executable,
-            "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
-        }
-        log = self.directory / f"life-{self.lives}.log"
-        with open(log, "w") as output:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "tests.kill.driver", json.dumps(order)],
-                cwd=ROOT,
-                env=environment,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        return process, log
-
-    def wait(self, process: subprocess.Popen[bytes], log: Path) -> int:
-        """Wait for a driver's end."""
-        try:
-            return process.wait(LIFE_S)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            pytest.fail(f"life {self.lives} does not end\n{log.read_text()[-3000:]}")
-
-    def finish(self) -> None:
-        """Let it run to its end, and compare."""
-        assert self.live()
-        found = values_of(self.cluster.servers, *self.targets)
-        assert found == self.oracle()
-        assert self.reader.stop() == Counter(found)
-        if self.kind == "fan-out":
-            even = values_of(self.cluster.servers, self.targets[0])
-            assert all(int(value[1:]) % 2 == 0 for value in even if value)
-
-
-class Reader:
-    """Reads committed records all the time, and remembers each."""
-
-    def __init__(self, servers: str, topics: list[str]) -> None:
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": servers,
-                "group.id": f"watcher-{time.monotonic_ns()}",
-                "isolation.level": "read_committed",
-                "enable.auto.commit": False,
-                "auto.offset.reset": "error",
-            }
-        )
-        self._consumer.assign([TopicPartition(t, p, 0) for t in topics for p in (0, 1)])
-        self._seen: Counter[bytes | None] = Counter()
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        quiet_since = time.monotonic()
-        while not self._stopping.is_set() or time.monotonic() - quiet_since < 3:
-            for message in self._consumer.consume(1000, timeout=0.2):
-                if not message.error():
-                    self._seen[message.value()] += 1
-                    quiet_since = time.monotonic()
-
-    def stop(self) -> Counter[bytes | None]:
-        """Read what is left; everything that was seen, and how often."""
-        self._stopping.set()
-        self._thread.join(60)
-        self._consumer.close()
-        return self._seen
 
 
 @pytest.mark.parametrize("kind", ["map", "windows", "fan-out"])

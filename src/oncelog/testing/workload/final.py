@@ -3,11 +3,13 @@
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
+from functools import partial
 from typing import Any, Final
 
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from oncelog.check import Op, Read, Record, Recorder, value_of
+from oncelog.check.history import Step
 
 #: How long a question about offsets may take.
 ASK_S: Final = 10.0
@@ -21,11 +23,14 @@ def read_everything(
     run: int,
     within_s: float,
     seen: Callable[[Message], None] = lambda message: None,
+    as_step: Callable[[Sequence[Message]], Step] | None = None,
 ) -> None:
     """Read these partitions (`topic:0`) from their start to their last stable offset.
 
-    `seen` is given each record. Raises TimeoutError if that takes longer than it may.
+    `seen` is given each record, and `as_step` says what some of them are in the history: values of
+    this run, if nothing else is said. Raises TimeoutError if that takes longer than it may.
     """
+    step_of = as_step or partial(read_of, run=run)
     process = recorder.new_process()
     places = [place_of(part) for part in parts]
     ends = _ranges(settings, places, "read_uncommitted")
@@ -39,7 +44,7 @@ def read_everything(
                 raise TimeoutError(f"not read within {within_s:g} s: {sorted(left)}")
             call = recorder.call(process, Op.FINAL)
             messages = consumer.consume(500, timeout=0.2)
-            recorder.ok(call, [read_of(messages, run=run)], more=True)
+            recorder.ok(call, [step_of(messages)], more=True)
             for message in messages:
                 if message.error() is None:
                     seen(message)

@@ -45,16 +45,23 @@ class State:
         return not is_busy
 
 
+def note_state(
+    recorder: Recorder, bootstrap: str, parts: Sequence[str], *, within_s: float
+) -> State:
+    """Wait until nothing is under way, or for so long; write down how it is, and answer it."""
+    state = asyncio.run(_settled(bootstrap, parts, within_s))
+    recorder.note(Op.STATE, open_txns=state.open_txns, groups=state.groups)
+    return state
+
+
 def come_to_rest(
     recorder: Recorder, bootstrap: str, parts: Sequence[str], *, run: int, within_s: float
 ) -> State:
-    """Wait until nothing is under way, or for so long, and write down how it is; then probe.
+    """Note the state, and then probe: a new transactional id and every one that is known.
 
-    Probed are a new transactional id and every one that is known, in each of the partitions
-    (`topic:0`). Answers what was written down.
+    Each writes to all of the partitions (`topic:0`). Answers what was noted.
     """
-    state = asyncio.run(_settled(bootstrap, parts, within_s))
-    recorder.note(Op.STATE, open_txns=state.open_txns, groups=state.groups)
+    state = note_state(recorder, bootstrap, parts, within_s=within_s)
     # Not before: whoever opens an id ends what is open under it.
     for transactional_id in (NEW_ID, *asyncio.run(_known_ids(bootstrap))):
         probe(recorder, bootstrap, parts, run=run, transactional_id=transactional_id)
