@@ -23,11 +23,15 @@ from oncelog.testing.workload.load import (
     ask_for_ends_and_commits,
     read_everything,
 )
+from oncelog.testing.workload.markers import logs_in, note_markers
+from oncelog.testing.workload.rest import come_to_rest
 from tests.scenarios.wire import OK, connect, hang_up
 
 KILLS = int(os.environ.get("ONCELOG_TEST_KILLS", "20"))
 SEED = int(os.environ.get("ONCELOG_TEST_SEED", "51"))
 PARTITIONS = 3
+#: Longer than the session of a member that has not left in order.
+REST_S = 10.0
 
 
 async def create_topic(bootstrap: str) -> None:
@@ -56,7 +60,8 @@ def test_d51_kills_lose_nothing_and_double_nothing(flush: str, tmp_path: Path) -
     try:
         with Recorder(history, header) as recorder:
             play(broker, recorder)
-        broker.stop()
+            broker.stop()
+            assert note_markers(recorder, logs_in(tmp_path / "data", header.parts), run=SEED) > 0
     finally:
         broker.close()
 
@@ -94,4 +99,5 @@ def play(broker: oncelog.Broker, recorder: Recorder) -> None:
         load.end()
     assert not load.failures, load.failures
     recorder.note(Op.HEAL)
+    come_to_rest(recorder, broker.bootstrap_servers, load.parts, run=SEED, within_s=REST_S)
     read_everything(load)

@@ -14,10 +14,10 @@ from oncelog.check import judge, parse_history
 from oncelog.check.anomaly import Name
 from tests.kill.chain import Chain, an_oncelog
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-COUNT = 400
-BATCH_ROWS = 100
+COUNT = 240
+BATCH_ROWS = 80
 
 Line = dict[str, Any]
 

@@ -98,12 +98,21 @@ async def _known_ids(bootstrap: str) -> list[str]:
 
 
 def probe(
-    recorder: Recorder, bootstrap: str, parts: Sequence[str], *, run: int, transactional_id: str
+    recorder: Recorder,
+    bootstrap: str,
+    parts: Sequence[str],
+    *,
+    run: int,
+    transactional_id: str,
+    within_s: float = PROBE_S,
 ) -> None:
-    """Commit a record in each partition; whatever comes of it is written down."""
+    """Commit a record in each partition; whatever comes of it is written down.
+
+    Each of its steps may take `within_s`.
+    """
     settings = {"bootstrap.servers": bootstrap, "log_level": 0, "linger.ms": 0}
     producer = Producer({**settings, "transactional.id": transactional_id})
-    process = _open(recorder, producer, transactional_id)
+    process = _open(recorder, producer, transactional_id, within_s)
     values = [recorder.new_value() for _ in parts]
     writes = [Write(part, value) for part, value in zip(parts, values, strict=True)]
     call = recorder.call(process, Op.TXN, writes, tid=transactional_id, probe=True)
@@ -123,9 +132,9 @@ def probe(
         for part, payload in zip(parts, payloads, strict=True):
             topic, partition = place_of(part)
             producer.produce(topic, payload, key=PROBE_KEY, partition=partition, on_delivery=told)
-        producer.flush(PROBE_S)
+        producer.flush(within_s)
         fields |= {"end": "commit", "tc": time.monotonic_ns()}
-        producer.commit_transaction(PROBE_S)
+        producer.commit_transaction(within_s)
     except KafkaException as error:
         broken = recorder.unknown if "end" in fields else recorder.fail
         broken(call, writes, err=error.args[0].name(), **fields)
@@ -137,12 +146,12 @@ def probe(
     recorder.ok(call, placed, **fields)
 
 
-def _open(recorder: Recorder, producer: Producer, transactional_id: str) -> int:
+def _open(recorder: Recorder, producer: Producer, transactional_id: str, within_s: float) -> int:
     """Take over the id; answers the process that goes on, which fails if this did."""
     process = recorder.new_process()
     call = recorder.call(process, Op.OPEN, tid=transactional_id)
     try:
-        producer.init_transactions(PROBE_S)
+        producer.init_transactions(within_s)
     except KafkaException as error:
         recorder.unknown(call, err=error.args[0].name())
         return recorder.new_process()
