@@ -170,12 +170,7 @@ class LogModel(RuleBasedStateMachine):
     @rule(data=st.data())
     def delete_records(self, data: st.DataObject) -> None:
         offset = data.draw(st.integers(0, self.partition.high_watermark))
-
-        async def main() -> None:
-            self.partition.delete_records(offset)
-            await self.opened.logs.drop_heads([self.partition])
-
-        self.run(main())
+        self.run(self.opened.delete_records(offset))
         self.log_start_offset = max(self.log_start_offset, offset)
 
     # --- how it ends ------------------------------------------------------------------------------------

@@ -71,6 +71,11 @@ class Opened:
         )
         return self.partition.append_marker(marker, at(), 1)
 
+    async def delete_records(self, offset: int | None) -> None:
+        """Let the log begin there."""
+        start = self.partition.start_after_deleting(offset)
+        await self.logs.move_starts({self.partition: start})
+
     async def commit(self) -> None:
         """Wait until all of it is committed."""
         await self.partition.wait_committed(self.partition.log.log_end_offset)

@@ -381,8 +381,7 @@ def test_a_copy_of_the_directory_gives_the_live_state(clean: bool) -> None:
                 opened.append(sequence=2 * sequence, count=2, producer_id=producer_id)
         opened.append(sequence=0, epoch=1, producer_id=6)
         await opened.commit()
-        opened.partition.delete_records(13)
-        await opened.logs.drop_heads([opened.partition])
+        await opened.delete_records(13)
         state = state_of(opened.partition)
         if clean:
             await opened.logs.close()
@@ -407,8 +406,7 @@ def test_producers_outlive_the_deletion_of_all_their_records(clean: bool) -> Non
         for sequence in range(7):
             opened.append(sequence=sequence)
         await opened.commit()
-        opened.partition.delete_records(None)
-        await opened.logs.drop_heads([opened.partition])
+        await opened.delete_records(None)
         state = state_of(opened.partition)
         if clean:
             await opened.logs.close()
@@ -423,6 +421,31 @@ def test_producers_outlive_the_deletion_of_all_their_records(clean: bool) -> Non
     assert state.batches == ()
     assert recovered(files, config)[2] == state
     assert simulated(retry) == (6, 7)
+
+
+def test_e71_a_start_that_cannot_be_stored_does_not_move() -> None:
+    """E71: readers never see a log begin where a restart would not let it begin."""
+
+    async def main() -> None:
+        disk = disk_of({})
+        opened = await open_on(disk)
+        for sequence in range(7):
+            opened.append(sequence=sequence)
+        await opened.commit()
+        disk.trouble.is_full = True
+
+        with pytest.raises(OSError, match="full"):
+            await opened.delete_records(5)
+
+        assert opened.partition.log_start_offset == 0
+        assert offsets_of(opened.partition) == list(range(7))
+        disk.trouble.is_full = False
+        await opened.delete_records(5)
+        assert opened.partition.log_start_offset == 5
+        again = await open_on(disk.crash())
+        assert offsets_of(again.partition) == [5, 6]
+
+    simulated(main)
 
 
 # --- crashes --------------------------------------------------------------------------------

@@ -23,20 +23,20 @@ from oncelog.wire.messages.delete_records import (
 async def handle(
     node: Node, request: DeleteRecordsRequest, context: RequestContext
 ) -> DeleteRecordsResponse:
-    """Move all the starts, then store them, then answer."""
-    moved: list[tuple[Partition, DeleteRecordsPartitionResult]] = []
+    """Store where all of them are to begin, move them, then answer."""
+    moving: list[tuple[Partition, DeleteRecordsPartitionResult]] = []
     topics = [
         DeleteRecordsTopicResult(
             name=topic.name,
-            partitions=[_delete(node, topic.name, wanted, moved) for wanted in topic.partitions],
+            partitions=[_delete(node, topic.name, wanted, moving) for wanted in topic.partitions],
         )
         for topic in request.topics
     ]
     try:
-        await node.logs.drop_heads([partition for partition, _ in moved])
+        await node.logs.move_starts({p: result.low_watermark for p, result in moving})
     except OSError as error:
         failed = KafkaStorageError(f"the log start could not be stored: {error}")
-        for _, result in moved:
+        for _, result in moving:
             result.error_code, result.low_watermark = error_code(failed), -1
     return DeleteRecordsResponse(topics=topics)
 
@@ -45,7 +45,7 @@ def _delete(
     node: Node,
     name: str,
     wanted: DeleteRecordsPartition,
-    moved: list[tuple[Partition, DeleteRecordsPartitionResult]],
+    moving: list[tuple[Partition, DeleteRecordsPartitionResult]],
 ) -> DeleteRecordsPartitionResult:
     result = DeleteRecordsPartitionResult(partition_index=wanted.partition_index, low_watermark=-1)
     try:
@@ -55,8 +55,8 @@ def _delete(
         if not partition.config.is_deleted:
             raise PolicyViolation(f"{name} is compacted: its records are not deleted by offset")
         offset = None if wanted.offset == -1 else wanted.offset
-        result.low_watermark = partition.delete_records(offset)
-        moved.append((partition, result))
+        result.low_watermark = partition.start_after_deleting(offset)
+        moving.append((partition, result))
     except BrokerError as error:
         result.error_code = error_code(error)
     return result

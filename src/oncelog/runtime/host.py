@@ -138,11 +138,11 @@ class ShardHost(Generic[Command, Reply, Effect]):
         self._arm()
         return result.last_offset + 1
 
-    async def rewrite(self, min_bytes: int) -> Partition | None:
-        """Write the present state anew and let the log begin there, if most of it is history.
+    async def rewrite(self, min_bytes: int) -> tuple[Partition, int] | None:
+        """Write the present state anew, if most of the log is history.
 
         Until compaction comes this is what keeps the internal logs small. Returns the partition
-        whose head may be dropped. What a transaction has left pending is in the old part: as long
+        and where it may begin from now on. What a transaction has left pending is in the old part: as long
         as one is open, nothing is moved.
         """
         log = self._partition.log
@@ -163,8 +163,7 @@ class ShardHost(Generic[Command, Reply, Effect]):
             for index, record in enumerate(live[first : first + REWRITE_RECORDS]):
                 self._shard.moved(record, result.base_offset + index)
         await self._partition.wait_committed(self.end_offset)
-        log.advance_start(start)
-        return self._partition
+        return self._partition, start
 
     async def wait_committed(self) -> None:
         """Wait until everything decided so far is committed, and in force."""

@@ -263,7 +263,7 @@ class LogDirectory:
         async with self._checkpointing:
             await self._write_checkpoints_now()
 
-    async def _write_checkpoints_now(self) -> None:
+    async def _write_checkpoints_now(self, moving: Mapping[Partition, int] | None = None) -> None:
         points = self._of_partitions_here(self._recovery_points)
         starts = self._of_partitions_here(self._log_starts)
         for partition in self:
@@ -271,18 +271,18 @@ class LogDirectory:
                 continue
             topic_partition = partition.topic_partition
             points[topic_partition] = partition.recovery_point
+            start = max(partition.log_start_offset, (moving or {}).get(partition, 0))
             # With `flush=os` a log may be deleted up to an end that a power cut takes back.
-            starts[topic_partition] = min(partition.log_start_offset, partition.recovery_point)
+            starts[topic_partition] = min(start, partition.recovery_point)
         texts = (
             encode_checkpoint({tp: o for tp, o in points.items() if o > 0}),
             encode_checkpoint({tp: o for tp, o in starts.items() if o > 0}),
         )
         # Before they are written: one that fails may have reached the disk all the same.
         self._recovery_points, self._log_starts = points, starts
-        for name, text, stored in zip(
-            (RECOVERY_POINTS, LOG_STARTS), texts, self._stored_checkpoints, strict=True
-        ):
-            if text != stored:
+        stored, self._stored_checkpoints = self._stored_checkpoints, (b"", b"")
+        for name, text, old in zip((RECOVERY_POINTS, LOG_STARTS), texts, stored, strict=True):
+            if text != old:
                 await self.disk.write_file(name, text)
         self._stored_checkpoints = texts
         for partition in self:
@@ -295,27 +295,36 @@ class LogDirectory:
         return {tp: offset for tp, offset in offsets.items() if tp in self._partitions}
 
     async def apply_retention(self, now: Now) -> None:
-        """Drop old segments: first the new log start is stored, then the files go."""
-        moved = [p for p in self if p.offline is None and p.expire_head(now)]
-        await self.drop_heads(moved)
-        for partition in moved:
+        """Drop old segments."""
+        starts = {
+            partition: start
+            for partition in self
+            if partition.offline is None
+            and (start := partition.start_after_expiry(now)) is not None
+        }
+        await self.move_starts(starts)
+        for partition, start in starts.items():
             self._note(
                 notes.RetentionMoved(
-                    partition=str(partition.topic_partition),
-                    log_start_offset=partition.log_start_offset,
+                    partition=str(partition.topic_partition), log_start_offset=start
                 )
             )
 
-    async def drop_heads(self, partitions: list[Partition]) -> None:
-        """Delete the segments below the log start of these partitions."""
-        if not partitions:
+    async def move_starts(self, starts: Mapping[Partition, int]) -> None:
+        """Let logs begin there: first that is stored, then readers see it, then segments go.
+
+        Should it fail, nothing has moved: a start that readers have seen never goes back.
+        """
+        if not starts:
             return
         # What is deleted may have been the last trace of a producer, but for the newest snapshot.
         await self.flusher.flush()
-        await self._write_checkpoints()
-        for partition in partitions:
-            if partition.offline is None:
-                partition.log.drop_head()
+        async with self._checkpointing:
+            await self._write_checkpoints_now(starts)
+            for partition, start in starts.items():
+                if partition.offline is None:
+                    partition.log.advance_start(start)
+                    partition.log.drop_head()
 
     def expire_producers(self, now: Now, idle_ms: int) -> None:
         """Forget producers that have been idle for so long."""

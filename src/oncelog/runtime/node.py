@@ -377,9 +377,9 @@ class Node:
         if self._host is not None:
             hosts.append(self._host)
         for host in hosts:
-            partition = await host.rewrite(self.config.oncelog_shard_rewrite_bytes)
-            if partition is not None:
-                await self.logs.drop_heads([partition])
+            rewritten = await host.rewrite(self.config.oncelog_shard_rewrite_bytes)
+            if rewritten is not None:
+                await self.logs.move_starts(dict([rewritten]))
 
     async def close(self) -> None:
         """Stop in order."""

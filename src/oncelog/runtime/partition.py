@@ -407,21 +407,20 @@ class Partition:
 
     # --- the head -------------------------------------------------------------------------------
 
-    def delete_records(self, offset: int | None) -> int:
-        """Move the log start; None means up to the high watermark. Returns the new start."""
+    def start_after_deleting(self, offset: int | None) -> int:
+        """Where the log is to begin when the records below `offset` go; None: all committed ones."""
         self.check_online()
         target = self.high_watermark if offset is None else offset
         if target < 0 or target > self.high_watermark:
             raise OffsetOutOfRange(
                 f"cannot delete up to {target}, the high watermark is {self.high_watermark}"
             )
-        self.log.advance_start(target)
-        return self.log.log_start_offset
+        return max(target, self.log_start_offset)
 
-    def expire_head(self, now: Now) -> bool:
-        """Apply retention: says whether the log start moved. Segments go when that is stored."""
+    def start_after_expiry(self, now: Now) -> int | None:
+        """Where the log is to begin by the rules of retention; None: where it does."""
         if len(self.log.segments) < 2 or keeps_everything(self.config):
-            return False
+            return None
         count = count_expired(
             self.log.facts(),
             # What an open transaction has written stays until it is decided.
@@ -429,10 +428,7 @@ class Partition:
             now_ms=now.wall_ms,
             config=self.config,
         )
-        if count == 0:
-            return False
-        self.log.advance_start(self.log.segments[count].base_offset)
-        return True
+        return self.log.segments[count].base_offset if count else None
 
     def close(self, error: BrokerError) -> None:
         """Stop serving for good, as when the topic is deleted."""
