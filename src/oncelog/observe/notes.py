@@ -73,16 +73,6 @@ class StrayRemoved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StraySetAside:
-    """A partition's directory names another topic, as an earlier one of that name leaves it."""
-
-    level: ClassVar[int] = logging.WARNING
-    phrase: ClassVar[str] = "set aside a directory of another topic"
-    directory: str
-    kept_in: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionMoved:
     """Old records went."""
 

@@ -157,8 +157,9 @@ class Node:
         """Change the metadata; when this returns, the change is durable and in force."""
         assert self._host is not None, "the node is open"
         if isinstance(command, CreateTopic):
-            await self._host.settle()
-            await self._forget_deleted()
+            while self._has_leftovers(command.name):
+                await self._host.settle()
+                await self._forget_deleted()
         return await self._host.submit(command)
 
     async def refusal(self, error: BrokerError) -> BrokerError:
@@ -172,6 +173,11 @@ class Node:
         except BrokerError as offline:
             return offline
         return error
+
+    def _has_leftovers(self, name: str) -> bool:
+        """Whether an earlier topic of this name is still being deleted, or may be on the disk."""
+        is_served = self.logs.find(TopicPartition(name, 0)) is not None
+        return self.logs.remembers_deleted or (is_served and name not in self.metadata.topics)
 
     async def _forget_deleted(self) -> None:
         try:
