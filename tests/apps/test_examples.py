@@ -127,3 +127,6 @@ def test_the_line_of_a_listener() -> None:
     assert line("bill", counts) == (
         "bill · 1,200 records · 3 dead letters · 1 transaction · 2 aborts · lag 4,000"
     )
+    assert line("bill", Counts(records=1)) == (
+        "bill · 1 record · 0 transactions · 0 aborts · lag 0"
+    )

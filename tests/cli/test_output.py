@@ -1,6 +1,6 @@
 """Tables for the eye."""
 
-from oncelog.cli.output import plural, table
+from oncelog.cli.output import table
 
 
 def test_columns_are_aligned_and_numbers_stand_right() -> None:
@@ -16,7 +16,3 @@ def test_columns_are_aligned_and_numbers_stand_right() -> None:
 
 def test_a_table_without_rows_is_its_header() -> None:
     assert table(("A", "B"), []) == "A  B"
-
-
-def test_one_is_not_many() -> None:
-    assert (plural(1, "member"), plural(0, "member")) == ("1 member", "0 members")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from oncelog.cli.failure import CommandFailed
 from oncelog.cli.logs import LEVELS, JsonLines, TextLines
 from oncelog.cli.options import described
-from oncelog.cli.output import plural
+from oncelog.core.plural import plural
 from oncelog.observe.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def line(name: str, counts: "Counts") -> str:
     """What a listener has done, in one line."""
     parts = [
         name,
-        f"{counts.records:,} records",
+        plural(counts.records, "record"),
         plural(counts.transactions, "transaction"),
         plural(counts.aborts, "abort"),
         f"lag {counts.lag:,}",

@@ -7,11 +7,12 @@ from typing import Any, Final
 
 from oncelog.cli.failure import CommandFailed, Misused
 from oncelog.cli.options import add_json, instant, partition
-from oncelog.cli.output import as_json, plural, table
+from oncelog.cli.output import as_json, table
 from oncelog.cli.verbs import add_verb
 from oncelog.client import admin
 from oncelog.client.cluster import Cluster
 from oncelog.client.errors import Refused
+from oncelog.core.plural import plural
 from oncelog.core.types import TopicPartition
 from oncelog.wire.errors import ErrorCode
 

@@ -29,11 +29,6 @@ def _are_numbers(column: Sequence[str]) -> bool:
     return bool(given) and all(cell.removeprefix("-").isdigit() for cell in given)
 
 
-def plural(number: int, noun: str) -> str:
-    """`1 partition`, `2 partitions`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def as_json(value: object) -> str:
     """One value as JSON, spread over lines for the eye."""
     return json.dumps(value, indent=2, ensure_ascii=False)

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 from oncelog.cli.confirm import add_yes, confirm
 from oncelog.cli.failure import CommandFailed
 from oncelog.cli.options import add_json
-from oncelog.cli.output import as_json, plural, table
+from oncelog.cli.output import as_json, table
 from oncelog.cli.transaction_text import facts, moment, outlook, span, speaker
 from oncelog.cli.txn import now_ms
 from oncelog.cli.verbs import add_verb
 from oncelog.cli.with_spark import spark_installed
 from oncelog.client.cluster import Cluster
+from oncelog.core.plural import plural
 
 if TYPE_CHECKING:
     from oncelog.spark.administration import Status

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from oncelog.cli.failure import CommandFailed, Misused
 from oncelog.cli.options import add_connection, assignment, partition
-from oncelog.cli.output import plural
 from oncelog.cli.record_text import BadLine, Line, read_json, read_plain
 from oncelog.client.cluster import Cluster, raise_for
+from oncelog.core.plural import plural
 from oncelog.wire.errors import ErrorCode
 from oncelog.wire.messages.metadata import MetadataResponse
 
@@ -205,7 +205,8 @@ class Sending:
         if is_last or now - self._shown_at >= _PROGRESS_EVERY_S:
             self._shown_at = now
             end = "\n" if is_last else ""
-            print(f"\r{self.acknowledged:,} records", end=end, file=sys.stderr, flush=True)
+            shown = plural(self.acknowledged, "record")
+            print(f"\r{shown}", end=end, file=sys.stderr, flush=True)
 
 
 async def lines(handle: int) -> AsyncIterator[list[bytes]]:

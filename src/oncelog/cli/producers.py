@@ -7,11 +7,12 @@ from typing import Any, Final
 from oncelog.cli.client_config import add_client_config
 from oncelog.cli.failure import CommandFailed
 from oncelog.cli.options import add_connection, add_json, partition
-from oncelog.cli.output import as_json, plural, table
+from oncelog.cli.output import as_json, table
 from oncelog.cli.transaction_text import moment, outlook, speaker
 from oncelog.cli.verbs import run_connected
 from oncelog.client import admin, transactions
 from oncelog.client.cluster import Cluster
+from oncelog.core.plural import plural
 from oncelog.core.types import TopicPartition
 from oncelog.wire.messages.describe_producers import ProducerState
 from oncelog.wire.messages.describe_transactions import TransactionState

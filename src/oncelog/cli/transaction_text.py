@@ -3,8 +3,8 @@
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from oncelog.cli.output import plural
 from oncelog.client.transactions import OPEN_STATES, partitions_of
+from oncelog.core.plural import plural
 from oncelog.wire.messages.describe_transactions import TransactionState
 
 _UNITS: Final = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))

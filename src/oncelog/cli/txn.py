@@ -10,12 +10,13 @@ from typing import Any, Final
 from oncelog.cli.confirm import add_yes, confirm
 from oncelog.cli.failure import CommandFailed, Misused
 from oncelog.cli.options import add_json, partition, seconds
-from oncelog.cli.output import as_json, plural, table
+from oncelog.cli.output import as_json, table
 from oncelog.cli.transaction_text import facts, moment, outlook, span, speaker
 from oncelog.cli.verbs import add_verb
 from oncelog.client import admin, transactions
 from oncelog.client.cluster import Cluster
 from oncelog.client.errors import Refused
+from oncelog.core.plural import plural
 from oncelog.core.types import TopicPartition
 from oncelog.wire.messages.describe_transactions import TransactionState
 

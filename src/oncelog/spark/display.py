@@ -4,6 +4,7 @@ import threading
 import time
 from typing import Final
 
+from oncelog.core.plural import plural
 from oncelog.observe.terminal import Terminal
 from oncelog.spark.pipeline import Summary
 from oncelog.spark.steps import Event, Step
@@ -86,11 +87,11 @@ def _numbers(summary: Summary) -> list[str]:
     last = summary.last
     rate = last.rows / last.seconds if last is not None and last.seconds else 0.0
     numbers = [
-        f"{summary.rows:,} rows",
-        f"{summary.batches:,} transactions",
+        plural(summary.rows, "row"),
+        plural(summary.batches, "transaction"),
         f"{rate:,.0f} rows/s",
         f"lag {summary.lag:,}",
     ]
     if summary.rejected:
-        numbers.insert(1, f"{summary.rejected:,} dead letters")
+        numbers.insert(1, plural(summary.rejected, "dead letter"))
     return numbers

@@ -28,6 +28,7 @@ from oncelog.client.admin import commit_offsets
 from oncelog.client.cluster import RESTART_S, Cluster
 from oncelog.client.errors import ClientError
 from oncelog.client.fetching import Range
+from oncelog.core.plural import plural
 from oncelog.spark.errors import BadConfiguration, Refused
 from oncelog.spark.exactly_once import Done
 from oncelog.spark.job import parallelism_of
@@ -89,12 +90,11 @@ class Summary:
 
     def __str__(self) -> str:
         rate = self.rows / self.seconds if self.seconds else 0.0
-        batches = "batch" if self.batches == 1 else "batches"
         rejected = f", {self.rejected:,} to the dead letters" if self.rejected else ""
-        retries = f", {self.retries} tries repeated" if self.retries else ""
+        retries = f", {plural(self.retries, 'try', 'tries')} repeated" if self.retries else ""
         return (
-            f"{self.name}: {self.rows:,} rows in {self.batches:,} {batches}{rejected}, "
-            f"{self.seconds:.1f} s ({rate:,.0f} rows/s){retries}, lag {self.lag:,}"
+            f"{self.name}: {plural(self.rows, 'row')} in {plural(self.batches, 'batch', 'batches')}"
+            f"{rejected}, {self.seconds:.1f} s ({rate:,.0f} rows/s){retries}, lag {self.lag:,}"
         )
 
 
