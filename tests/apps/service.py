@@ -1,9 +1,10 @@
 """A service as users write it, in a process of its own, with a recorder around its producers.
 
-    python -m tests.apps.service BROKER INSTANCE RECORDER DELIVERY DIE_AT
+    python -m tests.apps.service BROKER INSTANCE RECORDER DELIVERY STEP SIGNAL TIMEOUT_S
 
-It copies `in` to `out`. What it does is written down by whoever runs the test, and at DIE_AT, the name
-of a step or `-`, it kills itself. Nothing of that is in the app: producers of this process are wrapped.
+It copies `in` to `out`, in transactions that may last TIMEOUT_S. What it does is written down by whoever
+runs the test, and at STEP, the name of one or `-`, it sends itself a signal, once. Nothing of that is in
+the app: producers of this process are wrapped.
 """
 
 import logging
@@ -30,7 +31,7 @@ GROUP: Final = "copiers"
 SOURCE: Final = "in"
 TARGET: Final = "out"
 PARTITIONS: Final = 3
-#: Where a service can be told to die.
+#: Where a service can be told to die, or to do something else that a signal asks for.
 STEPS: Final = ("before-send", "after-send", "before-offsets", "before-commit", "after-commit")
 SETTINGS: Final = {"session.timeout.ms": 1500, "heartbeat.interval.ms": 200}
 
@@ -44,9 +45,10 @@ class Mine(threading.local):
         self.first: dict[str, int] = {}
 
 
-def die_at(step: str) -> None:
-    if DIE_AT == step:
-        os.kill(os.getpid(), signal.SIGKILL)
+def reach(step: str) -> None:
+    """Where the signal is sent, if this is the step."""
+    if step in signals:
+        os.kill(os.getpid(), signals.pop(step))
 
 
 class Recorded(TransactionalProducer):
@@ -84,15 +86,15 @@ class Recorded(TransactionalProducer):
         self._call = mine.recorder.ask(
             "call", p=mine.process, op="txn", tid=self.transactional_id, steps=asked
         )
-        die_at("before-send")
+        reach("before-send")
         for record, on_delivery in self._held:
             super().send(record, on_delivery)
         is_done = super().flush()
-        die_at("after-send")
+        reach("after-send")
         return is_done
 
     def send_offsets(self, offsets: GroupOffsets) -> None:
-        die_at("before-offsets")
+        reach("before-offsets")
         ends = {f"{each.topic}:{each.partition}": each.offset for each in offsets.positions}
         ranges = {part: [mine.first[part], end] for part, end in ends.items()}
         self._group = [offsets.group, None, ranges]
@@ -101,14 +103,14 @@ class Recorded(TransactionalProducer):
     def commit(self) -> None:
         self._ending = {"end": "commit", "tc": time.monotonic_ns(), "group": self._group}
         mine.recorder.ask("ending", call=self._call, **self._ending)
-        die_at("before-commit")
+        reach("before-commit")
         try:
             super().commit()
         except KafkaException as raised:
             self._tell("unknown", err=str(raised))
             mine.process = mine.recorder.ask("process")
             raise
-        die_at("after-commit")
+        reach("after-commit")
         self._tell("ok")
 
     def abort(self) -> None:
@@ -129,7 +131,7 @@ def key_of(record: Record) -> bytes:
     return b"%d %d" % (record.partition, decode_payload(record.value or b"").value)
 
 
-def main(servers: str, instance: str, delivery: str) -> None:
+def main(servers: str, instance: str, delivery: str, timeout_s: float) -> None:
     rng = Random(instance)
     app = oncelog.App(
         servers,
@@ -137,7 +139,7 @@ def main(servers: str, instance: str, delivery: str) -> None:
         instance=instance,
         concurrency=0,
         wait_s=20,
-        transaction_timeout_s=10,
+        transaction_timeout_s=timeout_s,
     )
 
     @app.listener(
@@ -149,7 +151,7 @@ def main(servers: str, instance: str, delivery: str) -> None:
         settings=SETTINGS,
     )
     def copy(record: Record) -> None:
-        die_at("handling")
+        reach("handling")
         mine.first.setdefault(f"{SOURCE}:{record.partition}", record.offset)
         (value,) = mine.recorder.new_values(1)
         payload = Payload(run=RUN, process=mine.process, txn_number=0, index=0, value=value)
@@ -162,7 +164,8 @@ def main(servers: str, instance: str, delivery: str) -> None:
 
 
 if __name__ == "__main__":
-    servers, instance, port, delivery, DIE_AT = sys.argv[1:]
+    servers, instance, port, delivery, step, signal_name, timeout_s = sys.argv[1:]
+    signals = {step: signal.Signals[signal_name]}
     logging.basicConfig(level=logging.INFO, format=f"{instance} %(message)s %(fields)s")
     logging.getLogger().handlers[0].addFilter(
         lambda record: record.__dict__.setdefault("fields", "") is not None
@@ -173,8 +176,8 @@ if __name__ == "__main__":
 
     def dying(consumer: Any, ends: rounds.Ends) -> None:
         if delivery == "at_least_once":
-            die_at("before-offsets")
+            reach("before-offsets")
         commit_offsets(consumer, ends)
 
     rounds.commit_offsets = dying
-    main(servers, instance, delivery)
+    main(servers, instance, delivery, float(timeout_s))

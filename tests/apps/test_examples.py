@@ -83,6 +83,41 @@ def test_orders_are_billed_by_a_service_that_a_signal_stops(servers: str) -> Non
     assert values(servers, "orders-dead") == [b"no order"]
 
 
+SERVICE = """
+import oncelog
+app = oncelog.App("{servers}", transactional_id="greeter")
+
+@app.listener("names", group="greeters")
+def greet(record):
+    app.send("greetings", f"hello {{record.text}}")
+"""
+
+
+def test_ctrl_c_ends_a_service_in_order(servers: str, tmp_path: Path) -> None:
+    (tmp_path / "greeter.py").write_text(SERVICE.format(servers=servers))
+    make_topic(servers, "greetings")
+    write(servers, make_topic(servers, "names"), "ada")
+    service = subprocess.Popen(
+        [sys.executable, "-m", "oncelog", "app", "run", "greeter:app"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        until("it is done", lambda: aftermath.committed(servers, "greeters", "names") == {0: 1})
+        service.send_signal(signal.SIGINT)
+        said, complained = service.communicate(timeout=30)
+    finally:
+        service.kill()
+        service.wait()
+
+    assert service.returncode == 0
+    assert said.startswith("greet · 1 record · 1 transaction · 0 aborts · ")
+    assert "Traceback" not in complained
+    assert values(servers, "greetings") == [b"hello ada"]
+
+
 @pytest.mark.parametrize(
     ("target", "sentence"),
     [

@@ -5,22 +5,28 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+import psutil
 import pytest
 
 import oncelog
 from oncelog.check import Op
 from oncelog.testing import kill
 from tests.apps.conftest import until
-from tests.apps.service import STEPS
+from tests.apps.service import SOURCE, STEPS, TARGET
 from tests.apps.world import SHORT_SESSIONS, World, judged, own_world, world
+from tests.client import aftermath
 from tests.peers.kafka import running_kafka
+
+
+def is_stopped(service: subprocess.Popen[bytes]) -> bool:
+    return psutil.Process(service.pid).status() == psutil.STATUS_STOPPED
 
 
 def die_at_each(run: World, steps: Sequence[str]) -> None:
     for step in steps:
         run.feed(30)
         run.recorder.note(Op.FAULT, what=step, target="a")
-        assert run.start("a", die_at=step).wait(40) == -signal.SIGKILL
+        assert run.start("a", at=step).wait(40) == -signal.SIGKILL
         run.recorder.note(Op.FAULT, what=step, target="a", over=True)
     run.start("a")
     run.finish()
@@ -84,6 +90,42 @@ def test_rivals_for_one_id_count_every_record_once(tmp_path: Path) -> None:
     assert judged(tmp_path).counts["faults"] == 3
 
 
+def test_a_service_that_stood_still_for_too_long_is_fenced_when_it_wakes(tmp_path: Path) -> None:
+    """Its transaction is whole but for the commit when the brokers abort it and a peer does the work."""
+    with own_world(tmp_path) as run:
+        run.feed(30)
+        frozen = run.start("a", at="before-commit", sends=signal.SIGSTOP, timeout_s=2)
+        until("it stands still", lambda: is_stopped(frozen))
+        run.recorder.note(Op.FAULT, what="pause", target="a")
+        run.start("b")
+        run.until_copied()
+        frozen.send_signal(signal.SIGCONT)
+        run.recorder.note(Op.FAULT, what="pause", target="a", over=True)
+        run.until_fenced(frozen)
+        run.finish()
+
+    assert run.copies == run.inputs
+    assert judged(tmp_path).counts["faults"] == 1
+
+
+@pytest.mark.parametrize("step", ["after-send", "before-commit"])
+def test_ctrl_c_lets_a_transaction_end_before_the_service_does(tmp_path: Path, step: str) -> None:
+    with own_world(tmp_path) as run:
+        run.feed(30)
+        stopping = run.start("a", at=step, sends=signal.SIGINT)
+        assert stopping.wait(30) == 0
+        # Nothing is open that somebody would have to wait for, and what was begun is committed.
+        assert aftermath.settled(
+            run.servers, (SOURCE, TARGET), within_s=2, prefix="copy-"
+        ).is_settled
+        assert run.committed() > 0
+        run.start("a")
+        run.finish()
+
+    assert run.copies == run.inputs
+    assert judged(tmp_path).counts["confirmed"] > 30
+
+
 def test_a_broker_that_dies_takes_nothing_with_it(tmp_path: Path) -> None:
     with (
         oncelog.Broker(SHORT_SESSIONS, process=True, faults=True) as broker,
@@ -105,7 +147,7 @@ def test_a_broker_that_dies_takes_nothing_with_it(tmp_path: Path) -> None:
 def test_at_least_once_repeats_and_loses_nothing(tmp_path: Path) -> None:
     with own_world(tmp_path) as run:
         run.feed(30)
-        dying = run.start("a", die_at="before-offsets", delivery="at_least_once")
+        dying = run.start("a", at="before-offsets", delivery="at_least_once")
         assert dying.wait(40) == -signal.SIGKILL
         run.start("a", delivery="at_least_once")
         run.finish()
@@ -117,7 +159,7 @@ def test_at_least_once_repeats_and_loses_nothing(tmp_path: Path) -> None:
 def test_at_most_once_loses_and_repeats_nothing(tmp_path: Path) -> None:
     with own_world(tmp_path) as run:
         run.feed(30)
-        dying = run.start("a", die_at="handling", delivery="at_most_once")
+        dying = run.start("a", at="handling", delivery="at_most_once")
         assert dying.wait(40) == -signal.SIGKILL
         run.start("a", delivery="at_most_once")
         run.finish()

@@ -1,5 +1,6 @@
 """A broker, input for a copying service, services that come and go, and an audit at the end."""
 
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -77,10 +78,17 @@ class World:
             self.inputs[b"%d %d" % (partition, value)] += 1
 
     def start(
-        self, instance: str, *, die_at: str = "-", delivery: str = "exactly_once"
+        self,
+        instance: str,
+        *,
+        at: str = "-",
+        sends: signal.Signals = signal.SIGKILL,
+        delivery: str = "exactly_once",
+        timeout_s: int = 10,
     ) -> subprocess.Popen[bytes]:
-        """Start a service."""
-        words = [self.servers, instance, str(self.server.port), delivery, die_at]
+        """Start a service, which sends itself a signal at a step."""
+        words = [self.servers, instance, str(self.server.port), delivery]
+        words += [at, sends.name, str(timeout_s)]
         with self._log.open("ab") as log:
             service = subprocess.Popen(
                 [sys.executable, "-m", "tests.apps.service", *words],
