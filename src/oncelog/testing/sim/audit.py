@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterable
 
 from oncelog.check.history import Op
+from oncelog.check.rest import AT_REST
 from oncelog.client.transactions import OPEN_STATES
 from oncelog.testing.sim.client import Client, Part, Stage, part_name
 from oncelog.testing.sim.world import Disconnected
@@ -11,9 +12,6 @@ from oncelog.testing.workload.dump import Damaged, Segment
 from oncelog.testing.workload.markers import note_markers
 from oncelog.wire.messages.list_groups import ListGroupsRequest
 from oncelog.wire.messages.list_transactions import ListTransactionsRequest
-
-#: What a group is while its members only do their work, or are gone.
-AT_REST = frozenset({"Stable", "Empty", "Dead"})
 
 
 class Auditor(Client):
@@ -25,8 +23,8 @@ class Auditor(Client):
         deadline = loop.time() + within_s
         while True:
             open_txns, groups = await self._look()
-            is_at_rest = not open_txns and AT_REST.issuperset(groups.values())
-            if is_at_rest or loop.time() > deadline:
+            is_busy = open_txns or any(doing.lower() not in AT_REST for doing in groups.values())
+            if not is_busy or loop.time() > deadline:
                 self._recorder.note(Op.STATE, open_txns=open_txns, groups=groups)
                 return
             await asyncio.sleep(0.5)

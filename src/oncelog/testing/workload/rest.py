@@ -13,6 +13,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaException, Producer
 
 from oncelog.check import Op, Payload, Recorder, Write, encode_payload
+from oncelog.check.rest import AT_REST
 from oncelog.client.admin import LATEST, list_groups, list_offsets
 from oncelog.client.cluster import Cluster
 from oncelog.client.transactions import OPEN_STATES, find
@@ -23,8 +24,6 @@ from oncelog.testing.workload.final import place_of
 PROBE_KEY: Final = b"probe"
 #: Used by nobody before.
 NEW_ID: Final = "probe"
-#: A group that is doing nothing, or only its work.
-AT_REST: Final = frozenset({"Stable", "Empty", "Dead"})
 PROBE_S: Final = 30.0
 _LOOK_AGAIN_S: Final = 0.05
 
@@ -41,8 +40,8 @@ class State:
     @property
     def is_at_rest(self) -> bool:
         """Whether nothing is under way."""
-        is_busy = self.open_txns or self.unstable or not AT_REST.issuperset(self.groups.values())
-        return not is_busy
+        is_rebalancing = any(doing.lower() not in AT_REST for doing in self.groups.values())
+        return not (self.open_txns or self.unstable or is_rebalancing)
 
 
 def note_state(
