@@ -7,10 +7,10 @@ import pytest
 
 from oncelog.runtime.partition import Partition
 from oncelog.testing.sim.command import FAILED, GOOD, MISUSED, duration, main
-from oncelog.testing.sim.plan import BadPlan, Fault, What, decode_plan, encode_plan
+from oncelog.testing.sim.plan import BadPlan, Fault, Role, What, decode_plan, encode_plan
 from oncelog.testing.sim.runs import run_plan
 from oncelog.testing.sim.shrink import shrink
-from oncelog.testing.sim.swarm import TRANSACTIONAL, draw_plan
+from oncelog.testing.sim.swarm import ENDING, TRANSACTIONAL, Shape, draw_plan
 
 
 def test_a_plan_is_read_back_as_it_was_written() -> None:
@@ -33,6 +33,8 @@ def test_a_plan_is_read_back_as_it_was_written() -> None:
         '{"format": 1, "faults": [{"what": "crash", "at": true}]}',
         '{"format": 1, "faults": [{"what": "crash", "at": 1, "for_s": -1}]}',
         '{"format": 1, "clients": {"name": "x"}}',
+        '{"format": 1, "clients": [{"name": "x", "role": "writer", "acks": 2}]}',
+        '{"format": 1, "clients": [{"name": "x", "role": "writer", "is_hasty": 1}]}',
     ],
 )
 def test_what_is_no_plan_is_refused(text: str) -> None:
@@ -44,6 +46,23 @@ def test_seeds_draw_faults_of_every_kind() -> None:
     drawn = {fault.what for seed in range(40) for fault in draw_plan(seed).faults}
 
     assert drawn == set(What)
+
+
+def test_seeds_draw_clients_of_every_kind() -> None:
+    drawn = [client for seed in range(40) for client in draw_plan(seed).clients]
+
+    assert {client.role for client in drawn} == set(Role)
+    writers = [client for client in drawn if client.role is Role.WRITER]
+    assert {client.acks for client in writers} == {-1, 0, 1}
+    assert {client.is_hasty for client in writers} == {True, False}
+    assert any(client.abandons for client in writers)
+
+
+def test_a_broker_that_lasts_is_ended_by_no_fault() -> None:
+    drawn = [f for seed in range(20) for f in draw_plan(seed, Shape(restarts=False)).faults]
+
+    assert drawn
+    assert not ENDING & {fault.what for fault in drawn}
 
 
 def test_a_plan_is_cut_to_the_faults_without_which_it_does_not_fail() -> None:
@@ -71,7 +90,7 @@ def test_a_planted_bug_leaves_few_faults(
     small = decode_plan(schedule.read_text())
     assert f"again: oncelog sim --schedule {schedule.name}" in told
     assert len(small.faults) <= 3
-    assert any(fault.what in (What.CRASH, What.ROT, What.KILL) for fault in small.faults)
+    assert any(fault.what in ENDING for fault in small.faults)
     assert not run_plan(small).is_good
 
 

@@ -32,6 +32,10 @@ class Refused(Exception):
     """The broker said no where it has no reason to."""
 
 
+class Admitted(Exception):
+    """The broker said yes where it has to say no."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
     """What the clients of a run share."""

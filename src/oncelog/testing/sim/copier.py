@@ -1,13 +1,25 @@
-"""A simulated copier: consumes, writes for what it read, and commits both as one."""
+"""A simulated copier: consumes, writes for what it read, and commits both as one.
 
+Now and then its group goes on without it while its transaction is open: it stands still until others
+have its partitions, or it joins again itself. Then it goes on as the member that it was when it read,
+and must be refused.
+"""
+
+import asyncio
 from random import Random
+from typing import Final
 
 from oncelog.testing.sim.client import Part, Stage
-from oncelog.testing.sim.member import Member
-from oncelog.testing.sim.transactional import GroupOffsets, TxnProducer
+from oncelog.testing.sim.member import SESSION_MS, Again, Member
+from oncelog.testing.sim.transactional import Abortable, GroupOffsets, TxnProducer
+from oncelog.testing.sim.world import Disconnected
 
 #: So many batches at most a copier writes for one poll.
-MOST_WRITES = 4
+MOST_WRITES: Final = 4
+#: How likely it falls behind its group in the middle of a transaction.
+FALLS_BEHIND: Final = 0.1
+#: How likely a transaction is aborted on purpose.
+ABORTS: Final = 0.15
 
 
 class Copier(Member):
@@ -42,11 +54,26 @@ class Copier(Member):
             member_id=self.member_id,
             ranges=read,
         )
-        writes = [(self._rng.choice(self._targets), 1) for _ in range(min(count, MOST_WRITES))]
+        most = 1 if self.is_hurried else min(count, MOST_WRITES)
+        writes = [(self._rng.choice(self._targets), 1) for _ in range(most)]
+        if self.is_hurried:
+            return await self.producer.transact(writes, commit=True, offsets=offsets)
         return await self.producer.transact(
             writes,
-            commit=self._rng.random() < 0.85,
+            commit=self._rng.random() >= ABORTS,
             offsets=offsets,
+            before_offsets=self._fall_behind if self._rng.random() < FALLS_BEHIND else None,
             # Now and then for longer than its session lasts: others take over its partitions.
             linger_s=self._rng.choice((0, 0, 0, 0, 0.1, 0.1, 1, 4)),
         )
+
+    async def _fall_behind(self) -> None:
+        """Let the group begin a new generation before the offsets are sent."""
+        if self._rng.random() < 0.5:
+            await asyncio.sleep(SESSION_MS / 1000 * self._rng.uniform(1.1, 2.5))
+            return
+        self.subscription += b"+"
+        try:
+            await self.enter()
+        except (Disconnected, Again):
+            raise Abortable from None

@@ -94,7 +94,7 @@ class Injector:
                     trouble.fails_sync = True
                 else:
                     trouble.fails_write = True
-            case What.CUT | What.RESET | What.HANG_UP | What.MUTE:
+            case What.CUT | What.RESET | What.HANG_UP | What.MUTE | What.HOLD:
                 self._trouble_link(fault)
             case What.PAUSE:
                 if (client := self._clients.get(fault.target)) is not None:
@@ -142,6 +142,8 @@ class Injector:
                 link.reset()
             case What.HANG_UP:
                 link.hang_up()
+            case What.HOLD:
+                link.hold(asyncio.get_running_loop().time() + fault.for_s)
             case _:
                 which = int(fault.amount)
                 link.mute(inbound=bool(which & 1), outbound=bool(which & 2))

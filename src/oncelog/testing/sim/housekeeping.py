@@ -8,7 +8,7 @@ from typing import Any, Final
 from oncelog.check.history import Op
 from oncelog.core.packing import encode_batch
 from oncelog.core.records import Record
-from oncelog.testing.sim.client import RETRIABLE, Part, Refused, Stage, part_name
+from oncelog.testing.sim.client import RETRIABLE, Admitted, Part, Refused, Stage, part_name
 from oncelog.testing.sim.reading import Reader, delivered, fetch_request
 from oncelog.testing.sim.world import Disconnected
 from oncelog.wire.errors import ErrorCode
@@ -32,10 +32,19 @@ UNKNOWN_TOPIC: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 class Janitor(Reader):
     """Deletes the older records of a partition, again and again."""
 
+    def __init__(self, stage: Stage, name: str, rng: Random, *, patience_s: float) -> None:
+        super().__init__(stage, name, rng, patience_s=patience_s)
+        #: Where each partition begins at least: so far it was told that all is deleted.
+        self._starts: dict[Part, int] = {}
+
     async def delete(self, part: Part) -> None:
         """Delete up to somewhere before the last stable offset; it may or may not succeed."""
-        ends = await self.ends(part)
-        offset = self._rng.randint(ends.log_start_offset, ends.last_stable_offset)
+        ends = (await self.ends([part]))[part]
+        self._check(part, ends.log_start_offset)
+        # Now and then up to where it has begun long since: that must not bring anything back.
+        lowest = self._rng.choice((0, ends.log_start_offset))
+        highest = self._rng.choice((ends.log_start_offset, ends.last_stable_offset))
+        offset = self._rng.randint(lowest, highest)
         # Said before it is asked for: from now on nobody may count on what lies below.
         self._recorder.note(Op.FAULT, what="delete-records", starts={part_name(part): offset})
         asked = [DeleteRecordsPartition(partition_index=part[1], offset=offset)]
@@ -44,10 +53,16 @@ class Janitor(Reader):
         answer = reply.topics[0].partitions[0]
         if answer.error_code not in (0, *RETRIABLE):
             raise Refused(f"{self.name}: DeleteRecords answered {answer.error_code}")
-        if answer.error_code == 0 and answer.low_watermark < offset:
-            raise Refused(
-                f"{self.name}: {part_name(part)} begins at {answer.low_watermark} after it was "
-                f"deleted up to {offset}"
+        if answer.error_code == 0:
+            self._starts[part] = max(self._starts.get(part, 0), offset)
+            self._check(part, answer.low_watermark)
+
+    def _check(self, part: Part, log_start_offset: int) -> None:
+        deleted = self._starts.get(part, 0)
+        if log_start_offset < deleted:
+            raise Admitted(
+                f"{part_name(part)} begins at {log_start_offset} after it was deleted up to "
+                f"{deleted}"
             )
 
 

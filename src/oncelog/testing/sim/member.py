@@ -6,7 +6,7 @@ from typing import Final
 
 from oncelog.check.history import Op, Read, Record
 from oncelog.testing.sim.client import RETRIABLE, Client, Part, Stage, part_name
-from oncelog.testing.sim.reading import as_read, delivered, fetch_request
+from oncelog.testing.sim.reading import answers, as_read, delivered, fetch_request
 from oncelog.testing.sim.world import Disconnected
 from oncelog.wire.errors import ErrorCode
 from oncelog.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -55,22 +55,30 @@ class Member(Client):
         self._parts = parts
         self._member_id = ""
         self._generation = -1
+        #: What it says of itself: where that changes, the group has to begin a new generation.
+        self.subscription = b""
         #: Where it reads next.
         self.positions: dict[Part, int] = {}
         self.delivered_count = 0
+        #: Whether it reads as much as there is, and does nothing out of the ordinary.
+        self.is_hurried = False
 
     async def work(self, stop: asyncio.Event) -> None:
         """Take part in the group until told to stop."""
         while not stop.is_set():
             try:
-                mine = await self._join()
-                positions = await self.committed(mine)
-                at = {part_name(part): offset for part, offset in positions.items()}
-                call = self._recorder.call(self._process, Op.ASSIGN, at=at)
-                self._recorder.ok(call, at=at)
-                await self._read(positions, stop)
+                await self.enter()
+                await self._read(stop)
             except (Disconnected, Again):
                 await self.pause()
+
+    async def enter(self) -> None:
+        """Join the group, and begin where it has come to."""
+        mine = await self._join()
+        self.positions = await self.committed(mine)
+        at = {part_name(part): offset for part, offset in self.positions.items()}
+        call = self._recorder.call(self._process, Op.ASSIGN, at=at)
+        self._recorder.ok(call, at=at)
 
     async def _join(self) -> list[Part]:
         find = FindCoordinatorRequest(key=self._group, key_type=0)
@@ -120,7 +128,7 @@ class Member(Client):
                 rebalance_timeout_ms=int(REBALANCE_S * 1000),
                 member_id=self._member_id,
                 protocol_type="consumer",
-                protocols=[JoinGroupRequestProtocol(name="sim", metadata=b"")],
+                protocols=[JoinGroupRequestProtocol(name="sim", metadata=self.subscription)],
             ),
             5,
             more_s=REBALANCE_S,
@@ -185,17 +193,19 @@ class Member(Client):
         self._recorder.unknown(call, err="DISCONNECTED")
         self._process = self._recorder.new_process()
 
-    async def _read(self, positions: dict[Part, int], stop: asyncio.Event) -> None:
-        self.positions = positions
+    async def _read(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
-            if not await self._heartbeat() or self._rng.random() < REJOINS:
+            if not await self._heartbeat():
                 raise Again
+            if not self.is_hurried and self._rng.random() < REJOINS:
+                raise Again
+            positions = self.positions
             if not positions:
                 await asyncio.sleep(0.5)
                 continue
             call = self._recorder.call(self._process, Op.POLL)
             # Small fetches begin in the middle of transactions and end there.
-            max_bytes = self._rng.choice((1, 300, 1 << 16))
+            max_bytes = 1 << 16 if self.is_hurried else self._rng.choice((1, 300, 1 << 16))
             request = fetch_request(positions, wait_ms=500, max_bytes=max_bytes)
             try:
                 reply = await self.ask(request, 11)
@@ -204,16 +214,14 @@ class Member(Client):
                 raise
             read: dict[str, tuple[Record, ...]] = {}
             ranges: dict[Part, tuple[int, int]] = {}
-            for topic in reply.responses:
-                for answer in topic.partitions:
-                    part = (topic.topic, answer.partition_index)
-                    start = positions[part]
-                    records, positions[part] = delivered(answer, start)
-                    fresh = [as_read(record, self._stage.run) for record in records]
-                    if fresh:
-                        read[part_name(part)] = tuple(fresh)
-                        ranges[part] = (start, positions[part])
-                        self.delivered_count += len(fresh)
+            for part, answer in answers(reply):
+                start = positions[part]
+                records, positions[part] = delivered(answer, start)
+                fresh = [as_read(record, self._stage.run) for record in records]
+                if fresh:
+                    read[part_name(part)] = tuple(fresh)
+                    ranges[part] = (start, positions[part])
+                    self.delivered_count += len(fresh)
             self._recorder.ok(call, [Read(read)] if read else [])
             if read and not await self.handle(ranges, sum(map(len, read.values()))):
                 raise Again

@@ -29,6 +29,9 @@ class Peer(Protocol):
     def received(self, data: bytes) -> None:
         """Bytes have come from the broker."""
 
+    def awaits(self, correlation_id: int) -> bool:
+        """Whether the answer to this request has not come yet."""
+
     def lost(self) -> None:
         """The connection is gone."""
 
@@ -201,7 +204,10 @@ class Link:
         self._outbound.clear()
         self._loop.call_soon(self._peer.lost)
         if self._weather.repeats:
+            # Not what was answered: inside of a connection nothing overtakes what was sent later.
             for data in self._sent:
+                if not self._peer.awaits(int.from_bytes(data[8:12], "big")):
+                    continue
                 self._inbound.send(data, self._loop.time() + self._rng.uniform(0, 3))
         self._inbound.send(None, self._arrival())
 

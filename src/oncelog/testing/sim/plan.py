@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 from oncelog.testing.sim.steps import Step
 
 FORMAT: Final = 1
+ACKS_ALL: Final = -1
 #: Nothing in a plan is larger: a file that says otherwise was not written by us.
 MOST_ITEMS: Final = 10_000
 MOST_SECONDS: Final = 10_000.0
@@ -32,6 +33,7 @@ class Role(StrEnum):
     WATCHER = "watcher"  # reads what is not committed, too
     JANITOR = "janitor"  # deletes records
     BUILDER = "builder"  # creates and deletes topics
+    GHOST = "ghost"  # sends markers as a coordinator does that was replaced long ago
 
 
 class What(StrEnum):
@@ -49,6 +51,7 @@ class What(StrEnum):
     RESET = "reset"  # a connection breaks in the middle of a request
     HANG_UP = "hang-up"  # a client hangs up; what it sent still arrives
     MUTE = "mute"  # a connection loses what is sent; `amount` 1: requests, 2: replies, 3: both
+    HOLD = "hold"  # a connection stands still, and all that was sent on it arrives late
     CUT_OFF = "cut-off"  # a client is out of reach, and all of it arrives late
     DELAY = "delay"  # messages take up to `amount` seconds
     PIECES = "pieces"  # messages arrive in pieces of `amount` bytes
@@ -90,6 +93,12 @@ class ClientPlan:
     transactional_id: str = ""
     is_v2: bool = False
     timeout_ms: int = 10_000
+    #: Of the batches in its transactions; a producer alone always waits for the disk.
+    acks: int = ACKS_ALL
+    #: Whether it does one thing right after the other.
+    is_hasty: bool = False
+    #: Whether it goes for good in the middle of its last transaction.
+    abandons: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +189,12 @@ def _whole(found: object, where: str) -> int:
     return found
 
 
+def _acks(found: object, where: str) -> int:
+    if type(found) is not int or found not in (ACKS_ALL, 0, 1):
+        raise BadPlan(f"{where} is not -1, 0 or 1")
+    return found
+
+
 def _flag(found: object, where: str) -> bool:
     if type(found) is not bool:
         raise BadPlan(f"{where} is not true or false")
@@ -218,6 +233,9 @@ _READERS: Final[Mapping[str, Callable[[object, str], Any]]] = {
     "transactional_id": _text,
     "is_v2": _flag,
     "timeout_ms": _whole,
+    "acks": _acks,
+    "is_hasty": _flag,
+    "abandons": _flag,
     "what": _word(What),
     "at": _number,
     "step": _step,

@@ -5,7 +5,7 @@ from typing import Final
 
 from oncelog.check.history import Op, Write
 from oncelog.core.packing import encode_batch
-from oncelog.testing.sim.client import RETRIABLE, Client, Part, Refused, Stage, part_name
+from oncelog.testing.sim.client import RETRIABLE, Admitted, Client, Part, Refused, Stage, part_name
 from oncelog.testing.sim.world import Disconnected
 from oncelog.wire.errors import ErrorCode
 from oncelog.wire.messages.init_producer_id import InitProducerIdRequest
@@ -18,6 +18,8 @@ from oncelog.wire.messages.produce import (
 
 #: How many batches an idempotent producer may have in flight.
 IN_FLIGHT: Final = 5
+#: More sequences than it ever sends: a batch so far ahead never becomes the next one.
+GAP: Final = 1 << 20
 
 
 class Producer(Client):
@@ -70,6 +72,24 @@ class Producer(Client):
                 for index, value in enumerate(batch)
             ],
         )
+
+    async def skip(self, part: Part, number: int) -> None:
+        """Send a batch that leaves many sequences out: it is refused, whenever it arrives."""
+        if part not in self._sequences:
+            return  # Without any state a broker takes it for the first.
+        value, name = self._recorder.new_value(), part_name(part)
+        call = self._recorder.call(self._process, Op.SEND, [Write(name, value)])
+        request = self._request(part, [value], self._sequences[part] + GAP, number)
+        try:
+            reply = await self.ask(request, 9)
+            code = reply.responses[0].partition_responses[0].error_code
+            if code == 0:
+                raise Admitted(f"{self.name}: {name} took a batch that leaves {GAP} sequences out")
+            if code not in (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, *RETRIABLE):
+                raise Refused(f"{self.name}: a batch out of order was answered with {code}")
+        except Disconnected:
+            pass
+        self._recorder.fail(call, [Write(name, value)], err="OUT_OF_ORDER_SEQUENCE_NUMBER")
 
     def _request(self, part: Part, values: list[int], sequence: int, number: int) -> ProduceRequest:
         records = [

@@ -5,6 +5,7 @@ keeps what it saw; whatever anybody saw must still be there at the end.
 """
 
 import asyncio
+from collections.abc import Iterator, Sequence
 from random import Random
 from typing import NamedTuple
 
@@ -15,7 +16,13 @@ from oncelog.core.records import Record as LogRecord
 from oncelog.testing.sim.client import Client, Part, Stage, part_name
 from oncelog.testing.sim.world import Disconnected
 from oncelog.wire.errors import ErrorCode
-from oncelog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from oncelog.wire.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
 from oncelog.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -35,6 +42,10 @@ class Ends(NamedTuple):
     log_start_offset: int
     last_stable_offset: int
     high_watermark: int
+
+    def readable(self, isolation: int) -> int:
+        """Where a reader has to stop."""
+        return self.last_stable_offset if isolation == COMMITTED else self.high_watermark
 
 
 def delivered(answer: PartitionData, offset: int) -> tuple[list[LogRecord], int]:
@@ -82,49 +93,75 @@ def fetch_request(
     )
 
 
+def answers(reply: FetchResponse) -> Iterator[tuple[Part, PartitionData]]:
+    """What was fetched, by partition."""
+    for topic in reply.responses:
+        for answer in topic.partitions:
+            yield (topic.topic, answer.partition_index), answer
+
+
 class Reader(Client):
     """Reads partitions from their beginning to their end, alone."""
 
-    async def read(self, part: Part, *, isolation: int) -> tuple[list[Record], Ends]:
+    async def read(
+        self, parts: Sequence[Part], *, isolation: int
+    ) -> tuple[dict[Part, list[Record]], dict[Part, Ends]]:
         """Everything that is there, and the ends that were found."""
-        found: list[Record] = []
-        offset = 0
+        found: dict[Part, list[Record]] = {part: [] for part in parts}
+        ends: dict[Part, Ends] = {}
+        positions: dict[Part, int] = {}
         while True:
             try:
-                ends = await self.ends(part)
-                offset = max(offset, ends.log_start_offset)
-                end = ends.last_stable_offset if isolation == COMMITTED else ends.high_watermark
-                if offset >= end:
+                if not ends:
+                    ends = await self.ends(parts)
+                    for part, end in ends.items():
+                        positions[part] = max(positions.get(part, 0), end.log_start_offset)
+                left = {
+                    part: offset
+                    for part, offset in positions.items()
+                    if offset < ends[part].readable(isolation)
+                }
+                if not left:
                     return found, ends
-                request = fetch_request({part: offset}, wait_ms=10, isolation=isolation)
-                reply = await self.ask(request, 11)
-                records, offset = delivered(reply.responses[0].partitions[0], offset)
-                found += [as_read(record, self._stage.run) for record in records]
+                request = fetch_request(left, wait_ms=10, isolation=isolation)
+                for part, answer in answers(await self.ask(request, 11)):
+                    if answer.error_code:
+                        ends = {}  # It may begin later by now.
+                    records, positions[part] = delivered(answer, positions[part])
+                    found[part] += [as_read(record, self._stage.run) for record in records]
             except Disconnected:
                 await self.pause()
 
-    async def ends(self, part: Part) -> Ends:
-        """Where a partition begins and ends."""
-        return Ends(
-            await self.offset(part, EARLIEST, UNCOMMITTED),
-            await self.offset(part, LATEST, COMMITTED),
-            await self.offset(part, LATEST, UNCOMMITTED),
-        )
+    async def ends(self, parts: Sequence[Part]) -> dict[Part, Ends]:
+        """Where partitions begin and end."""
+        starts = await self.offsets(parts, EARLIEST, UNCOMMITTED)
+        stable = await self.offsets(parts, LATEST, COMMITTED)
+        last = await self.offsets(parts, LATEST, UNCOMMITTED)
+        return {part: Ends(starts[part], stable[part], last[part]) for part in parts}
 
-    async def offset(self, part: Part, timestamp: int, isolation: int) -> int:
-        """What ListOffsets says, asked until it answers."""
-        topic, partition = part
-        asked = [ListOffsetsPartition(partition_index=partition, timestamp=timestamp)]
-        request = ListOffsetsRequest(
-            replica_id=-1,
-            isolation_level=isolation,
-            topics=[ListOffsetsTopic(name=topic, partitions=asked)],
-        )
+    async def offsets(
+        self, parts: Sequence[Part], timestamp: int, isolation: int
+    ) -> dict[Part, int]:
+        """What ListOffsets says, asked until it answers for all of them."""
+        found: dict[Part, int] = {}
         while True:
+            topics: dict[str, list[ListOffsetsPartition]] = {}
+            for topic, partition in parts:
+                if (topic, partition) not in found:
+                    asked = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
+                    topics.setdefault(topic, []).append(asked)
+            request = ListOffsetsRequest(
+                replica_id=-1,
+                isolation_level=isolation,
+                topics=[ListOffsetsTopic(name=t, partitions=p) for t, p in topics.items()],
+            )
             reply = await self.ask(request, 3)
-            answer = reply.topics[0].partitions[0]
-            if answer.error_code == 0:
-                return int(answer.offset)
+            for told in reply.topics:
+                for answer in told.partitions:
+                    if answer.error_code == 0:
+                        found[told.name, answer.partition_index] = int(answer.offset)
+            if len(found) == len(parts):
+                return found
             await self.pause()
 
 
@@ -147,23 +184,20 @@ class Watcher(Reader):
             try:
                 await self._look(positions)
                 if self._rng.random() < 0.3:
-                    await self._ask_for_ends(self._rng.choice(self._parts))
+                    await self._ask_for_ends()
             except Disconnected:
                 await self.pause()
             await asyncio.sleep(self._rng.choice((0, 0.02, 0.4)))
 
     async def _look(self, positions: dict[Part, int]) -> None:
         request = fetch_request(positions, wait_ms=300, isolation=UNCOMMITTED)
-        reply = await self.ask(request, 11)
-        for topic in reply.responses:
-            for answer in topic.partitions:
-                part = (topic.topic, answer.partition_index)
-                if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                    positions[part] = await self.offset(part, EARLIEST, UNCOMMITTED)
-                    continue
-                records, positions[part] = delivered(answer, positions[part])
-                for record in records:
-                    self._saw(part, as_read(record, self._stage.run))
+        for part, answer in answers(await self.ask(request, 11)):
+            if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                positions |= await self.offsets([part], EARLIEST, UNCOMMITTED)
+                continue
+            records, positions[part] = delivered(answer, positions[part])
+            for record in records:
+                self._saw(part, as_read(record, self._stage.run))
 
     def _saw(self, part: Part, record: Record) -> None:
         known = self.seen[part].setdefault(record.offset, record.value)
@@ -173,21 +207,22 @@ class Watcher(Reader):
                 f"and {known} before"
             )
 
-    async def _ask_for_ends(self, part: Part) -> None:
+    async def _ask_for_ends(self) -> None:
         """The end of what is committed never goes back, nor does it lie behind the log's end."""
         call = self._recorder.call(self._process, Op.LATEST)
         try:
-            stable = await self.offset(part, LATEST, COMMITTED)
-            end = await self.offset(part, LATEST, UNCOMMITTED)
+            stable = await self.offsets(self._parts, LATEST, COMMITTED)
+            ends = await self.offsets(self._parts, LATEST, UNCOMMITTED)
         except Disconnected:
             self._recorder.unknown(call, err="DISCONNECTED")
             self._process = self._recorder.new_process()
             raise
-        self._recorder.ok(call, offsets={part_name(part): stable})
-        if stable > end:
-            self.failures.append(
-                f"{part_name(part)} was stable up to {stable} and ended at {end} after that"
-            )
+        self._recorder.ok(call, offsets={part_name(p): offset for p, offset in stable.items()})
+        for part, end in ends.items():
+            if stable[part] > end:
+                self.failures.append(
+                    f"{part_name(part)} was stable up to {stable[part]} and ended at {end} after"
+                )
 
     def missing_from(self, part: Part, found: list[Record], log_start_offset: int) -> list[str]:
         """What it saw, and the final read of the same partition does not hold."""

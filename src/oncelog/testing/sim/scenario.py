@@ -7,6 +7,7 @@ right, and within a time everybody must come to rest and new transactions must c
 
 import asyncio
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -18,40 +19,50 @@ from oncelog.check.verdict import Report, Verdict, judge
 from oncelog.core.errors import BrokerError
 from oncelog.runtime.config import BrokerConfig
 from oncelog.testing.sim.audit import Auditor, note_logs
+from oncelog.testing.sim.cast import (
+    COPYING_GROUP,
+    INPUTS,
+    LOSSY,
+    PARTS,
+    PLAIN_GROUP,
+    TOPICS,
+    make_client,
+    make_writer,
+    work,
+)
 from oncelog.testing.sim.client import Client, Part, Stage, part_name
 from oncelog.testing.sim.copier import Copier
 from oncelog.testing.sim.damage import damage
 from oncelog.testing.sim.faults import Injector
-from oncelog.testing.sim.housekeeping import Builder, Janitor
+from oncelog.testing.sim.housekeeping import Builder
 from oncelog.testing.sim.keeper import Keeper
 from oncelog.testing.sim.loop import SimLoop, run
 from oncelog.testing.sim.member import Member
 from oncelog.testing.sim.plan import ClientPlan, Plan, Role
-from oncelog.testing.sim.producer import IN_FLIGHT, Producer
+from oncelog.testing.sim.producer import Producer
 from oncelog.testing.sim.reading import COMMITTED, UNCOMMITTED, Ends, Reader, Watcher
 from oncelog.testing.sim.replay import differences, state_of
 from oncelog.testing.sim.steps import Step, Steps
 from oncelog.testing.sim.swarm import PARTITIONS, PLAIN, TRANSACTIONAL, Shape, draw_plan
 from oncelog.testing.sim.transactional import TxnProducer
-from oncelog.testing.sim.world import Disconnected, SimBroker, until
+from oncelog.testing.sim.world import SimBroker, until
 
 __all__ = ["PLAIN", "TRANSACTIONAL", "Outcome", "Shape", "play", "simulate"]
 
-#: Everybody writes to it.
-INPUT: Final = "a"
-#: Where copiers write to.
-OUTPUT: Final = "b"
-#: Written to, and records are deleted from it.
-LOSSY: Final = "c"
-TOPICS: Final = (INPUT, OUTPUT, LOSSY)
-PLAIN_GROUP: Final = "g"
-COPYING_GROUP: Final = "copiers"
 #: A run that takes longer than this, in its own time, is stuck.
 VIRTUAL_LIMIT_S: Final = 200.0
+#: Nobody has so much to do at one moment: then something goes round in a circle.
+MOST_TURNS: Final = 10_000
 #: So long after healing, and after the longest transaction's timeout, everything is at rest.
 REST_S: Final = 30.0
+#: So long after its timeout a transaction that nobody ends is over in all partitions.
+STABLE_S: Final = 10.0
 
 T = TypeVar("T")
+
+
+class NotAtRest(Exception):
+    """Everything was put right, and something is still not as it should be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +115,6 @@ class _Scenario:
         self._failures: list[str] = []
         self._steps = Steps()
         self._config = BrokerConfig().with_values(dict(plan.settings), origin="simulation")
-        self._parts = [(topic, index) for topic in TOPICS for index in range(PARTITIONS)]
         self._injected = 0
 
     def _draw(self, name: str) -> Random:
@@ -115,7 +125,7 @@ class _Scenario:
         return [client for client in self._clients.values() if isinstance(client, kind)]
 
     async def play(self, loop: SimLoop) -> Outcome:
-        loop.on_turn = self._steps.counter(Step.TURN)
+        loop.on_turn = self._turn_counter(loop)
         broker = SimBroker(loop, self._draw("broker"), self._config)
         broker.disk.sync_s = self._plan.sync_s
         broker.disk.on_step = self._steps.counter(Step.DISK)
@@ -124,7 +134,7 @@ class _Scenario:
             seed=self._plan.seed,
             mode="subscribe",
             txn=any(client.role in (Role.WRITER, Role.COPIER) for client in self._plan.clients),
-            parts=tuple(map(part_name, self._parts)),
+            parts=tuple(map(part_name, PARTS)),
         )
         with Recorder(self._history, header, clock=lambda: int(loop.time() * 1e9)) as recorder:
             stage = Stage(broker=broker, recorder=recorder, run=self._plan.seed)
@@ -133,9 +143,28 @@ class _Scenario:
                     await self._run(loop, stage)
             except TimeoutError:
                 self._failures.append(f"stuck: not at rest after {VIRTUAL_LIMIT_S} virtual seconds")
+            except asyncio.CancelledError:
+                self._failures.append(f"spins: {MOST_TURNS} turns of the loop take no time")
             except Exception as error:  # Whatever a client or the broker raised fails the run.
                 self._failures += _sentences(error)
         return self._outcome(loop, broker)
+
+    def _turn_counter(self, loop: SimLoop) -> Callable[[], None]:
+        """Counts turns, and ends a run in which time does not pass any more."""
+        count, run_task = self._steps.counter(Step.TURN), asyncio.current_task()
+        assert run_task is not None, "a run is a task"
+        last_s, turns = -1.0, 0
+
+        def turn() -> None:
+            nonlocal last_s, turns
+            count()
+            turns += 1
+            if loop.time() > last_s:
+                last_s, turns = loop.time(), 0
+            elif turns == MOST_TURNS:
+                run_task.cancel()
+
+        return turn
 
     def _outcome(self, loop: SimLoop, broker: SimBroker) -> Outcome:
         digest = hashlib.sha256(self._history.read_bytes())
@@ -165,7 +194,9 @@ class _Scenario:
     async def _run(self, loop: SimLoop, stage: Stage) -> None:
         broker = stage.broker
         keeper = Keeper(broker, self._steps)
-        self._clients = {plan.name: self._client(stage, plan) for plan in self._plan.clients}
+        self._clients = {
+            plan.name: make_client(stage, plan, self._draw) for plan in self._plan.clients
+        }
         injector = Injector(
             broker, keeper, self._steps, stage.recorder, self._clients, self._draw("faults")
         )
@@ -183,7 +214,7 @@ class _Scenario:
             await self._come_to_rest(stage)
             self._stop.set()
         content = await self._read_everything(stage)
-        self._failures += note_logs(stage, self._parts)
+        self._failures += note_logs(stage, PARTS)
         await self._restart_on_a_copy(loop, broker)
         await broker.stop()
         # After an orderly stop: before, a wrong bit in the tail looks like a write that was torn.
@@ -192,49 +223,6 @@ class _Scenario:
             self._failures += await damage(
                 loop, self._config, broker.disk, content, run=self._plan.seed, rng=rng
             )
-
-    # --- clients ------------------------------------------------------------------------------------
-
-    def _client(self, stage: Stage, plan: ClientPlan) -> Client:
-        rng, name, patience_s = self._draw(plan.name), plan.name, plan.patience_s
-        inputs = [part for part in self._parts if part[0] == INPUT]
-        match plan.role:
-            case Role.PRODUCER:
-                return Producer(stage, name, rng, patience_s=patience_s)
-            case Role.MEMBER:
-                return Member(
-                    stage, name, rng, group=PLAIN_GROUP, parts=inputs, patience_s=patience_s
-                )
-            case Role.WRITER:
-                return self._txn_producer(stage, plan, rng)
-            case Role.COPIER:
-                return Copier(
-                    stage,
-                    name,
-                    rng,
-                    group=COPYING_GROUP,
-                    parts=inputs,
-                    patience_s=patience_s,
-                    targets=[part for part in self._parts if part[0] == OUTPUT],
-                    producer=self._txn_producer(stage, plan, rng),
-                )
-            case Role.WATCHER:
-                return Watcher(stage, name, rng, parts=self._parts, patience_s=patience_s)
-            case Role.JANITOR:
-                return Janitor(stage, name, rng, patience_s=patience_s)
-            case Role.BUILDER:
-                return Builder(stage, name, rng, patience_s=patience_s)
-
-    def _txn_producer(self, stage: Stage, plan: ClientPlan, rng: Random) -> TxnProducer:
-        return TxnProducer(
-            stage,
-            plan.name,
-            rng,
-            transactional_id=plan.transactional_id,
-            is_v2=plan.is_v2,
-            timeout_ms=plan.timeout_ms,
-            patience_s=plan.patience_s,
-        )
 
     async def _make_topics(self, stage: Stage) -> None:
         builder = Builder(stage, "setup", self._draw("setup"))
@@ -245,33 +233,7 @@ class _Scenario:
             await builder.create(topic, PARTITIONS, configs)
 
     async def _work(self, plan: ClientPlan) -> None:
-        client, rng = self._clients[plan.name], self._draw(f"{plan.name} work")
-        for number in range(plan.operations):
-            match client:
-                case Producer():
-                    await client.open()
-                    sizes = [rng.randint(1, 8) for _ in range(rng.randint(1, IN_FLIGHT))]
-                    await client.send(self._written_to(rng), sizes, number)
-                    await asyncio.sleep(rng.choice((0, 0, 0.01, 0.5)))
-                case TxnProducer():
-                    writes = [
-                        (self._written_to(rng), rng.randint(1, 3)) for _ in range(rng.randint(1, 4))
-                    ]
-                    await client.transact(writes, commit=rng.random() < 0.7)
-                    await asyncio.sleep(rng.choice((0, 0, 0.05, 0.5)))
-                case Janitor():
-                    await asyncio.sleep(rng.uniform(0.5, 5))
-                    try:
-                        await client.delete((LOSSY, rng.randrange(PARTITIONS)))
-                    except Disconnected:
-                        pass  # Whether it was deleted nobody knows, and nobody minds.
-                case Builder():
-                    await client.rebuild("s", number)
-                case _:
-                    return
-
-    def _written_to(self, rng: Random) -> Part:
-        return (rng.choice((INPUT, INPUT, INPUT, LOSSY)), rng.randrange(PARTITIONS))
+        await work(self._clients[plan.name], plan, self._draw(f"{plan.name} work"))
 
     # --- healing ------------------------------------------------------------------------------------
 
@@ -281,32 +243,44 @@ class _Scenario:
         injector.heal()
         await keeper.settle()
         broker = stage.broker
-        if any(partition.offline is not None for partition in broker.core.logs):
+        if _offline(broker):
             keeper.end(broker.crash, down_s=0.1)
             await keeper.settle()
+            if why := _offline(broker):
+                raise NotAtRest(f"the disk is sound, and a restart finds it damaged: {why}")
         stage.recorder.note(Op.HEAL)
 
     async def _come_to_rest(self, stage: Stage) -> None:
         """New transactions commit, old ones end, and the groups read to the end."""
         longest_s = max((c.timeout_ms for c in self._plan.clients), default=0) / 1000
-        within_s = REST_S + longest_s
-        async with asyncio.timeout(within_s):
+        for member in self._all(Member):
+            member.is_hurried = True
+        async with asyncio.timeout(REST_S + longest_s):
             await self._probe(stage)
-        reader = Reader(stage, "rest", self._draw("rest"))
-        ends: dict[Part, Ends] = {}
-
-        async def is_stable() -> bool:
-            ends.update({part: await reader.ends(part) for part in self._parts})
-            return all(end.last_stable_offset == end.high_watermark for end in ends.values())
-
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + within_s
-        while not await is_stable() and loop.time() < deadline:  # noqa: ASYNC110 - virtual time
-            await asyncio.sleep(0.5)
+        ends = await self._become_stable(stage, within_s=STABLE_S + longest_s)
         for copies in (False, True):
             group = [m for m in self._all(Member) if isinstance(m, Copier) == copies]
             await self._catch_up(group, ends)
-        await Auditor(stage, "state", self._draw("state")).note_state(within_s=within_s)
+        auditor = Auditor(stage, "state", self._draw("state"))
+        await auditor.note_state(within_s=REST_S + longest_s)
+
+    async def _become_stable(self, stage: Stage, *, within_s: float) -> dict[Part, Ends]:
+        """Whoever has gone for good left a transaction open: it ends by itself."""
+        reader = Reader(stage, "rest", self._draw("rest"))
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + within_s
+        while True:
+            ends = await reader.ends(PARTS)
+            unstable = [p for p, end in ends.items() if end.last_stable_offset < end.high_watermark]
+            if not unstable:
+                return ends
+            if loop.time() > deadline:
+                part = unstable[0]
+                raise NotAtRest(
+                    f"{part_name(part)} ends at {ends[part].high_watermark} and is stable up to "
+                    f"{ends[part].last_stable_offset}, {within_s:g} s after healing"
+                )
+            await asyncio.sleep(0.5)
 
     async def _probe(self, stage: Stage) -> None:
         for is_v2 in (False, True):
@@ -314,24 +288,20 @@ class _Scenario:
                 name=f"probe-{is_v2}", role=Role.WRITER, transactional_id=f"probe-{is_v2}",
                 is_v2=is_v2,
             )  # fmt: skip
-            probe = self._txn_producer(stage, plan, self._draw(plan.name))
-            writes = [(part, 1) for part in self._parts]
+            probe = make_writer(stage, plan, self._draw(plan.name))
+            writes = [(part, 1) for part in PARTS]
             while not await probe.transact(writes, commit=True, is_probe=True):
                 await probe.pause()
 
     async def _catch_up(self, members: list[Member], ends: dict[Part, Ends]) -> None:
-        """Somebody in the group gets to the end of each partition."""
-        if not members:
-            return
-        for part, end in ends.items():
-            if part[0] == INPUT:
-                await until(
-                    lambda part=part, end=end: (
-                        max(m.positions.get(part, 0) for m in members)  # type: ignore[misc]
-                        >= end.last_stable_offset
-                    ),
-                    within_s=REST_S * 3,  # One batch for each poll, and copiers that linger.
-                )
+        """Somebody in the group gets to the end of each partition, and is always on the way there."""
+        for part in INPUTS if members else ():
+
+            def position(part: Part = part) -> int:
+                return max(member.positions.get(part, 0) for member in members)
+
+            while (before := position()) < ends[part].last_stable_offset:
+                await until(lambda: position() > before, within_s=REST_S)
 
     # --- the verdict --------------------------------------------------------------------------------
 
@@ -342,16 +312,14 @@ class _Scenario:
             auditor = Member(
                 stage, "auditor", self._draw("auditor"), group=group, parts=[], patience_s=5.0
             )
-            await auditor.audit([part for part in self._parts if part[0] == INPUT])
+            await auditor.audit([*INPUTS])
         call = recorder.call(recorder.new_process(), Op.FINAL)
-        content: dict[Part, list[Record]] = {}
-        ends: dict[Part, Ends] = {}
-        for part in self._parts:
-            content[part], ends[part] = await reader.read(part, isolation=COMMITTED)
-            everything, _ = await reader.read(part, isolation=UNCOMMITTED)
-            for watcher in self._all(Watcher):
-                start = ends[part].log_start_offset
-                self._failures += watcher.missing_from(part, everything, start)
+        content, ends = await reader.read(PARTS, isolation=COMMITTED)
+        everything, _ = await reader.read(PARTS, isolation=UNCOMMITTED)
+        for watcher in self._all(Watcher):
+            for part, end in ends.items():
+                start = end.log_start_offset
+                self._failures += watcher.missing_from(part, everything[part], start)
         recorder.ok(
             call,
             [Read({part_name(p): tuple(records) for p, records in content.items() if records})],
@@ -383,6 +351,11 @@ class _Scenario:
             return await state_of(broker.core, topics=TOPICS, groups=groups)
         except BrokerError:
             return await state_of(broker.core, topics=TOPICS, groups=())  # No group ever came.
+
+
+def _offline(broker: SimBroker) -> str | None:
+    """Why a partition does not serve, if one does not."""
+    return next((why for partition in broker.core.logs if (why := partition.offline)), None)
 
 
 def _sentences(error: BaseException) -> list[str]:

@@ -8,13 +8,21 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
-from oncelog.testing.sim.plan import ClientPlan, Fault, Plan, Role, What
+from oncelog.testing.sim.plan import ACKS_ALL, ClientPlan, Fault, Plan, Role, What
 from oncelog.testing.sim.steps import Step
 
 PARTITIONS: Final = 2
-#: How long a period takes, in virtual seconds.
-PERIOD_S: Final = 3.0
+#: How many periods a run is cut into.
+PERIODS: Final = 4
 QUIET: Final = 0.25
+#: How likely a run is one of those in which the broker lives to the end.
+LASTING: Final = 0.2
+#: Faults that end the broker.
+ENDING: Final = frozenset(
+    {What.CRASH, What.KILL, What.STOP, What.ROT, What.SYNC_ERROR, What.WRITE_ERROR}
+)
+#: How likely a run is one of those whose writers do not rest.
+HASTY: Final = 0.5
 #: How likely each kind of fault is on in a period that is not quiet.
 IS_ON: Final = 0.25
 #: Roughly how many steps of each kind one operation of a client takes.
@@ -37,6 +45,11 @@ class Shape:
     watchers: int = 1
     janitors: int = 0
     builders: int = 0
+    ghosts: int = 0
+    #: Whether those who write do not rest in between.
+    is_hasty: bool = False
+    #: Without restarts connections live long, and what is late still finds those it was meant for.
+    restarts: bool = True
     #: How long faults are injected, in virtual seconds.
     faults_s: float = 9.0
 
@@ -45,7 +58,7 @@ class Shape:
 PLAIN: Final = Shape()
 #: Transactions of all kinds beside a plain producer and a plain group.
 TRANSACTIONAL: Final = Shape(
-    producers=1, members=1, batches=4, txn_producers=3, copiers=2, janitors=1
+    producers=1, members=1, batches=4, txn_producers=3, copiers=2, janitors=1, ghosts=1
 )
 
 
@@ -59,7 +72,7 @@ def draw_plan(seed: int, shape: Shape | None = None) -> Plan:
         settings=_settings(rng),
         clients=clients,
         faults=_faults(rng, shape, clients),
-        sync_s=rng.choice((0.001, 0.02, 0.1)),
+        sync_s=rng.choice((0.001, 0.005, 0.02) if shape.is_hasty else (0.001, 0.02, 0.1)),
         shuffles=rng.random() < 0.7,
         expires=rng.random() < 0.3,
         flips=rng.choice((0, 0, 0, 1, 2)),
@@ -68,8 +81,26 @@ def draw_plan(seed: int, shape: Shape | None = None) -> Plan:
 
 def draw_shape(rng: Random) -> Shape:
     """How much happens in a run that nobody has shaped."""
+    is_hasty = rng.random() < HASTY
     if rng.random() < 0.2:
-        return replace(PLAIN, producers=rng.randint(1, 3), batches=rng.randint(6, 20))
+        shape = replace(PLAIN, producers=rng.randint(1, 3), batches=rng.randint(6, 20))
+    else:
+        shape = _draw_transactional(rng)
+    shape = replace(shape, restarts=rng.random() >= LASTING)
+    if not is_hasty:
+        return shape
+    return replace(
+        shape,
+        is_hasty=True,
+        batches=rng.randint(20, 50),
+        transactions=rng.randint(40, 150),
+        crashes=rng.randint(1, 4),
+        # About as long as they are at work.
+        faults_s=rng.uniform(2, 5),
+    )
+
+
+def _draw_transactional(rng: Random) -> Shape:
     return Shape(
         producers=rng.randint(0, 2),
         members=rng.randint(0, 2),
@@ -81,6 +112,7 @@ def draw_shape(rng: Random) -> Shape:
         watchers=rng.randint(0, 1),
         janitors=rng.randint(0, 1),
         builders=int(rng.random() < 0.2),
+        ghosts=int(rng.random() < 0.3),
         faults_s=rng.uniform(4, 15),
     )
 
@@ -94,7 +126,7 @@ def _settings(rng: Random) -> dict[str, str]:
         "transaction.state.log.num.partitions": str(rng.choice((1, 3))),
         "group.initial.rebalance.delay.ms": str(rng.choice((0, 300))),
         "group.min.session.timeout.ms": "1000",
-        "log.flush.offset.checkpoint.interval.ms": str(rng.choice((200, 5000))),
+        "log.flush.offset.checkpoint.interval.ms": str(rng.choice((50, 200, 5000))),
         "log.retention.ms": "-1",
         "log.retention.check.interval.ms": str(rng.choice((500, 60_000))),
         "connections.max.idle.ms": str(rng.choice((10_000, 600_000))),
@@ -112,6 +144,7 @@ def _clients(rng: Random, shape: Shape) -> tuple[ClientPlan, ...]:
         Role.WATCHER: (shape.watchers, 0),
         Role.JANITOR: (shape.janitors, 3),
         Role.BUILDER: (shape.builders, 4),
+        Role.GHOST: (shape.ghosts, 12),
     }
     clients = []
     for role, (count, operations) in counts.items():
@@ -127,6 +160,9 @@ def _clients(rng: Random, shape: Shape) -> tuple[ClientPlan, ...]:
                     transactional_id=f"{role}-{shared}",
                     is_v2=rng.random() < 0.5,
                     timeout_ms=rng.choice((1_500, 5_000, 15_000)),
+                    acks=rng.choice((ACKS_ALL, ACKS_ALL, ACKS_ALL, 1, 0)),
+                    is_hasty=shape.is_hasty,
+                    abandons=rng.random() < 0.1,
                 )
             )
     return tuple(clients)
@@ -137,15 +173,18 @@ def _clients(rng: Random, shape: Shape) -> tuple[ClientPlan, ...]:
 
 def _faults(rng: Random, shape: Shape, clients: tuple[ClientPlan, ...]) -> tuple[Fault, ...]:
     names = [client.name for client in clients]
-    faults = [_crash(rng, rng.uniform(0.05, shape.faults_s)) for _ in range(shape.crashes)]
-    faults += _at_steps(rng, sum(client.operations for client in clients))
-    start = 0.0
-    while start < shape.faults_s:
-        if rng.random() >= QUIET:
-            for what in What:
-                if rng.random() < IS_ON:
-                    faults.append(_draw(rng, what, start + rng.uniform(0, PERIOD_S), names))
-        start += PERIOD_S
+    faults = []
+    if shape.restarts:
+        faults = [_crash(rng, rng.uniform(0.05, shape.faults_s)) for _ in range(shape.crashes)]
+        faults += _at_steps(rng, sum(client.operations for client in clients))
+    period_s = shape.faults_s / PERIODS
+    for period in range(PERIODS):
+        if rng.random() < QUIET:
+            continue
+        for what in What:
+            if rng.random() < IS_ON and (shape.restarts or what not in ENDING):
+                at = period_s * (period + rng.random())
+                faults.append(_draw(rng, what, at, names, period_s))
     return tuple(sorted(faults, key=lambda fault: (fault.step or "", fault.at)))
 
 
@@ -166,9 +205,9 @@ def _at_steps(rng: Random, operations: int) -> list[Fault]:
     return found
 
 
-def _draw(rng: Random, what: What, at: float, names: list[str]) -> Fault:
+def _draw(rng: Random, what: What, at: float, names: list[str], period_s: float) -> Fault:
     target = rng.choice(names)
-    lasts = rng.choice((0.1, 0.5, 2.0, 4.0)) * rng.uniform(0.5, 1)
+    lasts = period_s * rng.choice((0.03, 0.2, 0.7, 1.5)) * rng.uniform(0.5, 1)
     match what:
         case What.CRASH | What.KILL:
             return _crash(rng, at)
@@ -191,5 +230,8 @@ def _draw(rng: Random, what: What, at: float, names: list[str]) -> Fault:
             return Fault(what=what, at=at, amount=rng.randint(1, 3), target=target)
         case What.CUT_OFF | What.PAUSE:
             return Fault(what=what, at=at, for_s=lasts, target=target)
+        case What.HOLD:
+            # For longer than some are patient: they go on while what they sent is still under way.
+            return Fault(what=what, at=at, for_s=rng.uniform(0.5, 5), target=target)
         case What.CLOCK:
             return Fault(what=what, at=at, amount=rng.choice((-1800, -10, -0.2, 0.2, 10, 1800)))

@@ -5,7 +5,7 @@ a new identity when it is fenced. What it asked for and learnt goes into the his
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
@@ -13,7 +13,8 @@ from typing import Any, Final
 from oncelog.check.history import Op, Write
 from oncelog.core.packing import encode_batch
 from oncelog.testing.sim.client import RETRIABLE, Client, Part, Refused, Stage, part_name
-from oncelog.testing.sim.world import Disconnected
+from oncelog.testing.sim.plan import ACKS_ALL
+from oncelog.testing.sim.world import Disconnected, SimConnection
 from oncelog.wire.errors import ErrorCode
 from oncelog.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from oncelog.wire.messages.add_partitions_to_txn import (
@@ -69,6 +70,8 @@ class _Txn:
     identity: tuple[int, int]
     offsets: GroupOffsets | None = None
     steps: list[Write] = field(default_factory=list)
+    #: Whether a batch was sent of which nobody knows whether it is in the log, or will be.
+    is_in_doubt: bool = False
     asked_end: str | None = None
     asked_at: int | None = None
 
@@ -86,12 +89,18 @@ class TxnProducer(Client):
         is_v2: bool,
         timeout_ms: int,
         patience_s: float,
+        acks: int = ACKS_ALL,
+        is_hasty: bool = False,
     ) -> None:
         super().__init__(stage, name, rng, patience_s=patience_s)
         self._process = self._recorder.new_process()
         self._transactional_id = transactional_id
         self._is_v2 = is_v2
         self._timeout_ms = timeout_ms
+        self._acks = acks
+        self._is_hasty = is_hasty
+        #: Where the open transaction's batches went that nobody has said to be durable.
+        self._relied_on: SimConnection | None = None
         self._identity: tuple[int, int] | None = None
         self._sequences: dict[Part, int] = {}
         self._number = 0
@@ -107,13 +116,15 @@ class TxnProducer(Client):
         *,
         commit: bool,
         offsets: GroupOffsets | None = None,
+        before_offsets: Callable[[], Awaitable[None]] | None = None,
         linger_s: float = 0.0,
+        is_abandoned: bool = False,
         is_probe: bool = False,
     ) -> bool:
         """Write batches of so many values to these partitions, and a group's offsets: all or nothing.
 
-        `linger_s` passes before the end is asked for. A probe is made after healing, and has to
-        succeed. Says whether it was committed.
+        `linger_s` passes before the end is asked for; of one that is abandoned it never is. A probe
+        is made after healing, and has to succeed. Says whether it was committed.
         """
         try:
             if self._identity is None:
@@ -133,8 +144,12 @@ class TxnProducer(Client):
         txn = _Txn(call, self._number, self._identity, offsets)
         try:
             await self._write_all(txn, batches)
+            if before_offsets is not None:
+                await before_offsets()
             if offsets is not None:
                 await self._send_offsets(offsets)
+            if is_abandoned:
+                raise Lost
             await asyncio.sleep(linger_s)
             await self._end(txn, commit=commit)
         except Abortable:
@@ -153,18 +168,26 @@ class TxnProducer(Client):
                 await self._add_partition(part)
                 added.add(part)
             offset = await self._write(txn, part, values)
-            txn.steps += [Write(part_name(part), v, offset + i) for i, v in enumerate(values)]
-            await asyncio.sleep(self._rng.choice((0, 0, 0.01, 0.3)))
+            txn.steps += [
+                Write(part_name(part), v, None if offset is None else offset + i)
+                for i, v in enumerate(values)
+            ]
+            if not self._is_hasty:
+                await asyncio.sleep(self._rng.choice((0, 0, 0.01, 0.3)))
 
     async def _give_up(self, txn: _Txn) -> None:
         """Abort what cannot go on; if even that cannot be done, start anew."""
         try:
             await self._end(txn, commit=False)
+            if txn.is_in_doubt and not self._is_v2:
+                # Before V2 the next transaction has the same epoch, and could take the batch in.
+                self._identity = None
         except (Abortable, Lost):
             self._identity = None
         self._record_end(txn, False)
 
     def _record_end(self, txn: _Txn, commit: bool) -> None:
+        self._relied_on = None
         fields = self._end_fields(txn, "commit" if commit else "abort")
         if commit:
             self.committed_count += 1
@@ -196,15 +219,30 @@ class TxnProducer(Client):
 
     # --- requests -----------------------------------------------------------------------------------
 
+    async def ask(self, message: Any, version: int, *, more_s: float = 0.0) -> Any:
+        """As any client does; but not on another connection than it relies on."""
+        await self.while_stopped()
+        relied_on = self._relied_on
+        if relied_on is not None and not relied_on.is_open:
+            raise Lost
+        try:
+            return await super().ask(message, version, more_s=more_s)
+        except Disconnected:
+            if relied_on is not None:
+                raise Lost from None
+            raise
+
     async def _open(self) -> None:
+        self._relied_on = None
         request = InitProducerIdRequest(
             transactional_id=self._transactional_id, transaction_timeout_ms=self._timeout_ms
         )
         call = self._recorder.call(self._process, Op.OPEN, tid=self._transactional_id)
-        for _ in range(TRIES):
+        for tries in range(TRIES):
             try:
-                find = FindCoordinatorRequest(key=self._transactional_id, key_type=TRANSACTION)
-                await self.ask(find, 2)
+                if tries:
+                    find = FindCoordinatorRequest(key=self._transactional_id, key_type=TRANSACTION)
+                    await self.ask(find, 2)
                 reply = await self.ask(request, 4)
                 if reply.error_code == 0:
                     self._identity = (reply.producer_id, reply.producer_epoch)
@@ -242,7 +280,8 @@ class TxnProducer(Client):
             await self.pause()
         raise Lost
 
-    async def _write(self, txn: _Txn, part: Part, values: list[int]) -> int:
+    async def _write(self, txn: _Txn, part: Part, values: list[int]) -> int | None:
+        """Write a batch; returns its offset, or None where nobody is told."""
         assert self._identity is not None, "the producer is open"
         sequence = self._sequences.get(part, 0)
         index = len(txn.steps)
@@ -260,23 +299,42 @@ class TxnProducer(Client):
         data = [PartitionProduceData(index=part[1], records=batch)]
         request = ProduceRequest(
             transactional_id=self._transactional_id,
-            acks=-1,
+            acks=self._acks,
             timeout_ms=5000,
             topic_data=[TopicProduceData(name=part[0], partition_data=data)],
         )
         version = 12 if self._is_v2 else self._rng.choice((9, 11))
+        if self._acks == 0:
+            await self._tell(request, version)
+            self._sequences[part] = sequence + len(values)
+            return None
         for _ in range(TRIES):
             try:
                 reply = await self.ask(request, version)
                 answer = reply.responses[0].partition_responses[0]
                 if answer.error_code == 0:
+                    if self._acks != ACKS_ALL:
+                        self._relied_on = self._connection
                     self._sequences[part] = sequence + len(values)
+                    txn.is_in_doubt = False
                     return int(answer.base_offset)
                 self._check(answer.error_code)
             except Disconnected:
                 pass
+            txn.is_in_doubt = True
             await self.pause()
         raise Lost
+
+    async def _tell(self, message: Any, version: int) -> None:
+        """Send a request that has no answer. It was carried out if one behind it is answered."""
+        await self.while_stopped()
+        if self._relied_on is not None and not self._relied_on.is_open:
+            raise Lost
+        try:
+            self._relied_on = self.connection()
+            self._relied_on.tell(message, version)
+        except Disconnected:
+            raise Lost from None
 
     async def _send_offsets(self, offsets: GroupOffsets) -> None:
         assert self._identity is not None, "the producer is open"

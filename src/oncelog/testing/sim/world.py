@@ -172,6 +172,10 @@ class SimConnection:
             if not future.done():
                 future.set_result(decode_response(frame, api_key=api_key, version=version))
 
+    def awaits(self, correlation_id: int) -> bool:
+        """Whether the answer to this request has not come yet."""
+        return correlation_id in self._pending
+
     def lost(self) -> None:
         """The connection is gone."""
         self._is_lost = True
