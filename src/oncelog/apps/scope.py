@@ -1,7 +1,7 @@
 """`with app.transaction() as tx:`, and `async with`."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from contextvars import Token
 from types import TracebackType
@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from oncelog.apps.codec import Codec
 from oncelog.apps.hooks import Hook
-from oncelog.apps.sends import GivenHeaders, Sends, outgoing
+from oncelog.apps.sends import GivenHeaders, Outgoing, Sends
 from oncelog.apps.transaction import Transaction
 from oncelog.apps.transactions import Transactions
 
@@ -37,12 +37,13 @@ class Sender:
         codec: Codec[Any] | None = None,
     ) -> None:
         """Send a record; it becomes visible with the commit."""
-        record = outgoing(
-            codec or self._codec,
-            topic,
-            value,
-            key=key,
-            headers=headers,
+        chosen = codec or self._codec
+        pairs = headers.items() if isinstance(headers, Mapping) else headers
+        record = Outgoing(
+            topic=topic,
+            key=None if key is None else chosen.encode(topic, key),
+            value=chosen.encode(topic, value),
+            headers=tuple((name, v.encode() if isinstance(v, str) else v) for name, v in pairs),
             partition=partition,
             timestamp_ms=timestamp_ms,
         )

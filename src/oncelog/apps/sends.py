@@ -3,11 +3,10 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from oncelog.apps.codec import Codec
 from oncelog.apps.failure import callbacks
 from oncelog.apps.hooks import Hook
 from oncelog.apps.record import Headers
@@ -40,28 +39,6 @@ class Sends(Protocol):
 
     def after_commit(self, hook: Hook) -> None:
         """Call a hook once that to which the records belong is done for good."""
-
-
-def outgoing(
-    codec: Codec[Any],
-    topic: str,
-    value: Any,
-    *,
-    key: Any = None,
-    headers: GivenHeaders = (),
-    partition: int | None = None,
-    timestamp_ms: int | None = None,
-) -> Outgoing:
-    """A record of what was given: its value and its key as the codec writes them."""
-    pairs = headers.items() if isinstance(headers, Mapping) else headers
-    return Outgoing(
-        topic=topic,
-        key=None if key is None else codec.encode(topic, key),
-        value=codec.encode(topic, value),
-        headers=tuple((name, v.encode() if isinstance(v, str) else v) for name, v in pairs),
-        partition=partition,
-        timestamp_ms=timestamp_ms,
-    )
 
 
 def produce(producer: Producer, record: Outgoing, on_delivery: OnDelivery) -> None:
