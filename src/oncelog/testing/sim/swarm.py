@@ -12,8 +12,9 @@ from oncelog.testing.sim.plan import ACKS_ALL, ClientPlan, Fault, Plan, Role, Wh
 from oncelog.testing.sim.steps import Step
 
 PARTITIONS: Final = 2
-#: How many periods a run is cut into.
-PERIODS: Final = 4
+#: How long a period takes, in virtual seconds.
+PERIOD_S: Final = 3.0
+HASTY_PERIOD_S: Final = 1.0
 QUIET: Final = 0.25
 #: How likely a run is one of those in which the broker lives to the end.
 LASTING: Final = 0.2
@@ -23,10 +24,13 @@ ENDING: Final = frozenset(
 )
 #: How likely a run is one of those whose writers do not rest.
 HASTY: Final = 0.5
+#: How likely a run is one with `flush=os`, in which processes die and the power stays.
+UNSYNCED: Final = 0.1
 #: How likely each kind of fault is on in a period that is not quiet.
 IS_ON: Final = 0.25
 #: Roughly how many steps of each kind one operation of a client takes.
-STEPS_OF_OPERATION: Final = {Step.TURN: 60, Step.DISK: 14, Step.NET: 14}
+STEPS_OF_OPERATION: Final = {Step.TURN: 100, Step.DISK: 40, Step.NET: 25}
+HASTY_STEPS_OF_OPERATION: Final = {Step.TURN: 40, Step.DISK: 20, Step.NET: 9}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,9 +69,10 @@ TRANSACTIONAL: Final = Shape(
 def draw_plan(seed: int, shape: Shape | None = None) -> Plan:
     """The plan of a seed; without a shape that is drawn as well."""
     rng = Random(f"{seed} plan")
+    is_shaped = shape is not None
     shape = shape or draw_shape(rng)
     clients = _clients(rng, shape)
-    return Plan(
+    plan = Plan(
         seed=seed,
         settings=_settings(rng),
         clients=clients,
@@ -76,6 +81,16 @@ def draw_plan(seed: int, shape: Shape | None = None) -> Plan:
         shuffles=rng.random() < 0.7,
         expires=rng.random() < 0.3,
         flips=rng.choice((0, 0, 0, 1, 2)),
+    )
+    return plan if is_shaped or rng.random() >= UNSYNCED else _unsynced(plan)
+
+
+def _unsynced(plan: Plan) -> Plan:
+    """The same without waiting for the disk: a sync that fails would lose what was acknowledged."""
+    return replace(
+        plan,
+        settings={**plan.settings, "oncelog.flush": "os"},
+        faults=tuple(fault for fault in plan.faults if fault.what is not What.SYNC_ERROR),
     )
 
 
@@ -96,7 +111,7 @@ def draw_shape(rng: Random) -> Shape:
         transactions=rng.randint(40, 150),
         crashes=rng.randint(1, 4),
         # About as long as they are at work.
-        faults_s=rng.uniform(2, 5),
+        faults_s=rng.uniform(2, 7),
     )
 
 
@@ -173,35 +188,46 @@ def _clients(rng: Random, shape: Shape) -> tuple[ClientPlan, ...]:
 
 def _faults(rng: Random, shape: Shape, clients: tuple[ClientPlan, ...]) -> tuple[Fault, ...]:
     names = [client.name for client in clients]
+    period_s = HASTY_PERIOD_S if shape.is_hasty else PERIOD_S
     faults = []
     if shape.restarts:
-        faults = [_crash(rng, rng.uniform(0.05, shape.faults_s)) for _ in range(shape.crashes)]
-        faults += _at_steps(rng, sum(client.operations for client in clients))
-    period_s = shape.faults_s / PERIODS
-    for period in range(PERIODS):
-        if rng.random() < QUIET:
-            continue
-        for what in What:
-            if rng.random() < IS_ON and (shape.restarts or what not in ENDING):
-                at = period_s * (period + rng.random())
-                faults.append(_draw(rng, what, at, names, period_s))
+        times = [rng.uniform(0.05, shape.faults_s) for _ in range(shape.crashes)]
+        faults += [_crash(rng, at, period_s) for at in times]
+        faults += _at_steps(rng, shape, clients, period_s)
+    start = 0.0
+    while start < shape.faults_s:
+        if rng.random() >= QUIET:
+            for what in What:
+                if rng.random() < IS_ON and (shape.restarts or what not in ENDING):
+                    faults.append(
+                        _draw(rng, what, start + rng.uniform(0, period_s), names, period_s)
+                    )
+        start += period_s
     return tuple(sorted(faults, key=lambda fault: (fault.step or "", fault.at)))
 
 
-def _crash(rng: Random, at: float, step: Step | None = None) -> Fault:
+def _crash(rng: Random, at: float, period_s: float, step: Step | None = None) -> Fault:
     # A second one during recovery must change nothing.
     again = rng.choice((0, 0, 0, 1, 3, 10, 30))
     what = rng.choice((What.CRASH, What.CRASH, What.KILL))
-    return Fault(what=what, at=at, step=step, for_s=rng.uniform(0.01, 1), amount=again)
+    return Fault(what=what, at=at, step=step, for_s=_down_s(rng, period_s), amount=again)
 
 
-def _at_steps(rng: Random, operations: int) -> list[Fault]:
+def _down_s(rng: Random, period_s: float) -> float:
+    return rng.uniform(0.01, period_s / 3)
+
+
+def _at_steps(
+    rng: Random, shape: Shape, clients: tuple[ClientPlan, ...], period_s: float
+) -> list[Fault]:
     """Crashes right after a step, anywhere in the run: at every await, over many seeds."""
+    steps = HASTY_STEPS_OF_OPERATION if shape.is_hasty else STEPS_OF_OPERATION
+    operations = sum(client.operations for client in clients)
     found = []
     for _ in range(rng.choice((0, 1, 1, 2))):
         step = rng.choice(tuple(Step))
-        last = 50 + operations * STEPS_OF_OPERATION[step]
-        found.append(_crash(rng, rng.randint(1, last), step))
+        last = 50 + operations * steps[step]
+        found.append(_crash(rng, rng.randint(1, last), period_s, step))
     return found
 
 
@@ -210,10 +236,10 @@ def _draw(rng: Random, what: What, at: float, names: list[str], period_s: float)
     lasts = period_s * rng.choice((0.03, 0.2, 0.7, 1.5)) * rng.uniform(0.5, 1)
     match what:
         case What.CRASH | What.KILL:
-            return _crash(rng, at)
+            return _crash(rng, at, period_s)
         case What.STOP:
             cut_short = rng.choice((0, 0, 1, 3, 8, 20))
-            return Fault(what=what, at=at, for_s=rng.uniform(0.01, 1), amount=cut_short)
+            return Fault(what=what, at=at, for_s=_down_s(rng, period_s), amount=cut_short)
         case What.ROT | What.SYNC_ERROR | What.WRITE_ERROR:
             return Fault(what=what, at=at, for_s=rng.uniform(0.1, 1))
         case What.FULL | What.REPEAT:
