@@ -46,6 +46,11 @@ def a_consumer(oncelog: Oncelog, *topics: str, **settings: Any) -> Iterator[Kafk
         **settings,
     )
     try:
+        # A member that joins before it knows its topics joins again when it does; and should a poll
+        # time out in the middle of that, kafka-python 3.0.12 forgets the join: it has noted what it
+        # assigned, so it sees no need, waits for nothing and sends no heartbeat ever after.
+        for topic in topics:
+            assert consumer.partitions_for_topic(topic)
         yield consumer
     finally:
         consumer.close()
