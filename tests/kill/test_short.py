@@ -16,7 +16,7 @@ from tests.kill.chain import Chain, an_oncelog
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-COUNT = 240
+COUNT = 160
 BATCH_ROWS = 80
 
 Line = dict[str, Any]
@@ -88,7 +88,7 @@ def test_effects_that_were_never_written_are_named(lines: list[Line]) -> None:
 
 def test_an_effect_under_another_batch_is_a_torn_batch(lines: list[Line]) -> None:
     wrong = with_last_effects(
-        lines, lambda effects: [[e[0], e[1], 2] if e[1] == [0] else e for e in effects]
+        lines, lambda effects: [[e[0], e[1], 1] if e[1] == [0] else e for e in effects]
     )
 
     assert fatal(wrong) == {Name.BATCH_TORN}
