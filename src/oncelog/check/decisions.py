@@ -53,9 +53,9 @@ def decision_flips(facts: Facts, decisions: Decisions) -> Iterator[Anomaly]:
     """A transaction that is not what its client was told, or is both committed and aborted."""
     for op, markers in sorted(decisions.markers.items()):
         told = _told(facts, op)
-        flipped = [marker for marker in markers if told is not None and marker.end is not told]
-        if flipped:
-            because = f"its client was told of {'a' if told is End.COMMIT else 'an'} {told}"
+        flipped = [marker for marker in markers if marker.end is not told]
+        if told is not None and flipped:
+            because = f"its client was told of {_with_article(told)}"
             if told is End.COMMIT and facts.ops.state[op] != CONFIRMED:
                 because = "its values were read as committed"
             yield _flip(facts, op, flipped[:1], because)
@@ -70,14 +70,19 @@ def _told(facts: Facts, op: int) -> End | None:
     return End.ABORT if facts.ops.state[op] == FAILED else None
 
 
+def _with_article(end: End) -> str:
+    return f"a {end}" if end is End.COMMIT else f"an {end}"
+
+
 def _flip(facts: Facts, op: int, markers: list[_Marker], because: str) -> Anomaly:
     said = " and ".join(
-        f"{marker.end} marker at {marker.place} (event {marker.event}, value {marker.value})"
+        f"{_with_article(marker.end)} marker at {marker.place} "
+        f"(event {marker.event}, value {marker.value})"
         for marker in markers
     )
     return Anomaly(
         name=Name.DECISION_FLIP,
-        text=f"the transaction of process {facts.ops.process[op]} ({facts.asked(op)}) has a "
+        text=f"the transaction of process {facts.ops.process[op]} ({facts.asked(op)}) has "
         f"{said}, but {because}",
         values=tuple(marker.value for marker in markers),
         events=(*facts.events_of(op), *(marker.event for marker in markers)),
