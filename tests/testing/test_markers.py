@@ -10,7 +10,7 @@ from oncelog.core.markers import Marker as LogMarker
 from oncelog.core.markers import encode_marker
 from oncelog.core.packing import Codec, encode_batch
 from oncelog.core.records import Record
-from oncelog.testing.workload.dump import Damaged, Segment, batches
+from oncelog.testing.workload.dump import Damaged, Segment, batches, walk
 from oncelog.testing.workload.markers import Marker, logs_in, markers_of, note_markers
 
 RUN = 7
@@ -148,6 +148,15 @@ def flipped(segment: Segment, byte: int) -> Segment:
 def test_what_no_broker_may_leave_behind_is_named(why: str, segments: Sequence[Segment]) -> None:
     with pytest.raises(Damaged, match=why):
         found(*segments)
+
+
+def test_a_log_that_must_begin_at_its_beginning_and_does_not_is_named(tmp_path: Path) -> None:
+    log = placed(data(1, 0, 10), start=5)
+    (tmp_path / log.name).write_bytes(log.data)
+
+    assert [batch.base_offset for batch in batches([log])] == [5]
+    with pytest.raises(Damaged, match="should begin at 0"):
+        walk(tmp_path)
 
 
 def test_sequences_begin_again_after_the_highest() -> None:

@@ -141,9 +141,13 @@ def segments_in(directory: Path) -> Iterator[Segment]:
         yield Segment(path.name, path.read_bytes())
 
 
-def batches(segments: Iterable[Segment]) -> Iterator[Batch]:
-    """Every batch of a log in order, each checked; the log begins where its first file says."""
-    expected: int | None = None
+def batches(segments: Iterable[Segment], *, start_offset: int | None = None) -> Iterator[Batch]:
+    """Every batch of a log in order, each checked.
+
+    Retention may have removed the first files: a log begins where the first one that is left says,
+    unless it is known where that has to be.
+    """
+    expected = start_offset
     known: dict[int, _Producer] = {}
     for segment in segments:
         start = int(segment.name.removesuffix(".log"))
@@ -160,9 +164,9 @@ def batches(segments: Iterable[Segment]) -> Iterator[Batch]:
 
 
 def walk(directory: Path) -> int:
-    """Check every batch in a partition's directory; returns the end offset."""
+    """Check every batch in a partition's directory, from offset 0 on; returns the end offset."""
     end = 0
-    for batch in batches(segments_in(directory)):
+    for batch in batches(segments_in(directory), start_offset=0):
         end = batch.last_offset + 1
     return end
 
