@@ -23,7 +23,7 @@ ENDING: Final = frozenset(
     {What.CRASH, What.KILL, What.STOP, What.ROT, What.SYNC_ERROR, What.WRITE_ERROR}
 )
 #: How likely a run is one of those whose writers do not rest.
-HASTY: Final = 0.5
+HASTY: Final = 2 / 3
 #: How likely a run is one with `flush=os`, in which processes die and the power stays.
 UNSYNCED: Final = 0.1
 #: How likely each kind of fault is on in a period that is not quiet.
@@ -191,9 +191,13 @@ def _faults(rng: Random, shape: Shape, clients: tuple[ClientPlan, ...]) -> tuple
     period_s = HASTY_PERIOD_S if shape.is_hasty else PERIOD_S
     faults = []
     if shape.restarts:
-        times = [rng.uniform(0.05, shape.faults_s) for _ in range(shape.crashes)]
-        faults += [_crash(rng, at, period_s) for at in times]
-        faults += _at_steps(rng, shape, clients, period_s)
+        at_steps = rng.choice((0, 1, 1, 2))
+        if shape.is_hasty:
+            at_steps += shape.crashes  # Much happens within a millisecond, and steps are where.
+        else:
+            times = [rng.uniform(0.05, shape.faults_s) for _ in range(shape.crashes)]
+            faults += [_crash(rng, at, period_s) for at in times]
+        faults += _at_steps(rng, at_steps, shape, clients, period_s)
     start = 0.0
     while start < shape.faults_s:
         if rng.random() >= QUIET:
@@ -218,14 +222,14 @@ def _down_s(rng: Random, period_s: float) -> float:
 
 
 def _at_steps(
-    rng: Random, shape: Shape, clients: tuple[ClientPlan, ...], period_s: float
+    rng: Random, count: int, shape: Shape, clients: tuple[ClientPlan, ...], period_s: float
 ) -> list[Fault]:
     """Crashes right after a step, anywhere in the run: at every await, over many seeds."""
     steps = HASTY_STEPS_OF_OPERATION if shape.is_hasty else STEPS_OF_OPERATION
     operations = sum(client.operations for client in clients)
     found = []
-    for _ in range(rng.choice((0, 1, 1, 2))):
-        step = rng.choice(tuple(Step))
+    for _ in range(count):
+        step = rng.choice((Step.DISK, *Step))
         last = 50 + operations * steps[step]
         found.append(_crash(rng, rng.randint(1, last), period_s, step))
     return found
