@@ -41,10 +41,12 @@ class Janitor(Reader):
         """Delete up to somewhere before the last stable offset; it may or may not succeed."""
         ends = (await self.ends([part]))[part]
         self._check(part, ends.log_start_offset)
-        # Now and then up to where it has begun long since: that must not bring anything back.
-        lowest = self._rng.choice((0, ends.log_start_offset))
-        highest = self._rng.choice((ends.log_start_offset, ends.last_stable_offset))
-        offset = self._rng.randint(lowest, highest)
+        offset = self._rng.randint(ends.log_start_offset, ends.last_stable_offset)
+        if await self._delete_up_to(part, offset) and offset:
+            # Up to where it begins later by now: that must not bring anything back.
+            await self._delete_up_to(part, self._rng.randrange(offset))
+
+    async def _delete_up_to(self, part: Part, offset: int) -> bool:
         # Said before it is asked for: from now on nobody may count on what lies below.
         self._recorder.note(Op.FAULT, what="delete-records", starts={part_name(part): offset})
         asked = [DeleteRecordsPartition(partition_index=part[1], offset=offset)]
@@ -53,9 +55,11 @@ class Janitor(Reader):
         answer = reply.topics[0].partitions[0]
         if answer.error_code not in (0, *RETRIABLE):
             raise Refused(f"{self.name}: DeleteRecords answered {answer.error_code}")
-        if answer.error_code == 0:
-            self._starts[part] = max(self._starts.get(part, 0), offset)
-            self._check(part, answer.low_watermark)
+        if answer.error_code:
+            return False
+        self._starts[part] = max(self._starts.get(part, 0), offset)
+        self._check(part, answer.low_watermark)
+        return True
 
     def _check(self, part: Part, log_start_offset: int) -> None:
         deleted = self._starts.get(part, 0)
