@@ -69,7 +69,8 @@ class LogDirectory:
         self._log_starts: dict[TopicPartition, int] = {}
         self._clean = False
         self._stored_checkpoints: tuple[bytes, bytes] = (b"", b"")
-        self._checkpointing = asyncio.Lock()
+        #: Held while checkpoints are written and log starts move: disk and memory may differ then.
+        self.checkpointing = asyncio.Lock()
         #: Whether the disk may still hold something of a deleted topic: a former life may have left it.
         self.remembers_deleted = True
 
@@ -222,7 +223,7 @@ class LogDirectory:
         committed would be too early: a topic that stays must keep its log start.
         """
         # Not while they are being written: what is on its way to the disk may name it too.
-        async with self._checkpointing:
+        async with self.checkpointing:
             self.remembers_deleted = False
             try:
                 # The deletion first: a topic that comes back with it must find its directories.
@@ -260,7 +261,7 @@ class LogDirectory:
 
     async def _write_checkpoints(self) -> None:
         # One at a time: whether a file has to be written depends on what was written last.
-        async with self._checkpointing:
+        async with self.checkpointing:
             await self._write_checkpoints_now()
 
     async def _write_checkpoints_now(self, moving: Mapping[Partition, int] | None = None) -> None:
@@ -319,7 +320,7 @@ class LogDirectory:
             return
         # What is deleted may have been the last trace of a producer, but for the newest snapshot.
         await self.flusher.flush()
-        async with self._checkpointing:
+        async with self.checkpointing:
             await self._write_checkpoints_now(starts)
             for partition, start in starts.items():
                 if partition.offline is None:

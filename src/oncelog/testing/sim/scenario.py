@@ -338,11 +338,11 @@ class _Scenario:
     async def _restart_on_a_copy(self, loop: SimLoop, broker: SimBroker) -> None:
         """What a start reads from the disk is what the running broker knows."""
         groups = (PLAIN_GROUP, COPYING_GROUP)
-        # A log start is stored before it counts: let those that are on their way arrive.
-        await broker.core.logs.checkpoint()
         twin = SimBroker(loop, self._draw("twin"), self._config)
-        twin.disk = broker.disk.copy()
-        live = await self._state(broker, groups)
+        # A log start is stored before it counts: let those that are on their way arrive.
+        async with broker.core.logs.checkpointing:
+            twin.disk = broker.disk.copy()
+            live = await self._state(broker, groups)
         twin.clock = broker.clock
         await twin.start()
         self._failures += differences(live, await self._state(twin, groups))
