@@ -4,7 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-Workload: TypeAlias = Literal["plain", "transactional", "crashes"]
+Workload: TypeAlias = Literal[
+    "plain", "transactional", "crashes", "aborts", "weak", "flood", "slow", "late", "copies"
+]
 
 
 class DoesNotApply(Exception):
@@ -38,4 +40,4 @@ class Bug:
     #: The simulated work that shows it.
     workload: Workload = "transactional"
     #: It is caught within so many seeds, or the test fails.
-    seeds: int = 60
+    seeds: int = 20

@@ -1,7 +1,7 @@
 """Deliberate bugs, each in a copy of the package: the simulation catches every one of them."""
 
 from pathlib import Path
-from typing import Final
+from typing import Final, get_args
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.teeth.bugs import BUGS
 from tests.teeth.planted import PACKAGE, check_applies, hunt, plant
 from tests.teeth.table import DOCUMENT, names_in, table, with_table
 
-WORKLOADS: Final[tuple[Workload, ...]] = ("plain", "transactional", "crashes")
+WORKLOADS: Final[tuple[Workload, ...]] = get_args(Workload)
 #: What a hunt finds must be the bug's doing: this one is none.
 HARMLESS: Final = Edit(
     "core/producers.py", "WINDOW: Final = 5", "WINDOW: Final = 5  # as many as may be in flight"

@@ -32,7 +32,7 @@ DURABILITY: Final = (
     Bug(
         name="repeat-acked-at-once",
         what="a repeated batch is acknowledged although the first one is not synced yet",
-        workload="plain",
+        workload="slow",
         edits=(
             Edit(
                 "runtime/partition.py",
@@ -69,7 +69,8 @@ DURABILITY: Final = (
     Bug(
         name="sync-error-ignored",
         what="a failed sync counts as one that succeeded",
-        workload="plain",
+        workload="flood",
+        seeds=40,
         edits=(
             Edit(
                 "runtime/flush.py",
@@ -105,7 +106,6 @@ DURABILITY: Final = (
         name="prepare-not-awaited",
         what="EndTxn is answered before PREPARE is durable",
         workload="crashes",
-        seeds=30,
         edits=(
             Edit(
                 "runtime/transactions.py",
@@ -118,7 +118,6 @@ DURABILITY: Final = (
         name="marker-before-prepare",
         what="markers are written before PREPARE is durable",
         workload="crashes",
-        seeds=30,
         edits=(
             Edit(
                 "runtime/host.py",
@@ -147,6 +146,19 @@ DURABILITY: Final = (
                 "runtime/groups.py",
                 "return await host.submit(command)",
                 "return host.submit_now(command)[0]",
+            ),
+        ),
+    ),
+    Bug(
+        name="participants-not-synced",
+        what="PREPARE_COMMIT is written before the batches of acks 0 and 1 are durable",
+        workload="weak",
+        seeds=25,
+        edits=(
+            Edit(
+                "runtime/transactions.py",
+                "            await self._sync_participants(transactional_id)\n",
+                "            pass\n",
             ),
         ),
     ),

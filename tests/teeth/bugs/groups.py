@@ -85,4 +85,31 @@ GROUPS: Final = (
             ),
         ),
     ),
+    Bug(
+        name="txn-generation-not-checked",
+        what="TxnOffsetCommit is accepted from a member of an earlier generation",
+        workload="copies",
+        edits=(
+            Edit(
+                "core/groups/classic.py",
+                "    if not is_simple and group.state is not S.DEAD:\n        _current_member(",
+                "    if group.state is S.DEAD and not is_simple:\n        _current_member(",
+            ),
+        ),
+    ),
+    Bug(
+        name="generation-not-raised",
+        what="a rebalance goes on with the generation that it ended",
+        workload="copies",
+        seeds=45,
+        edits=(
+            Edit(
+                "core/groups/rebalance.py",
+                "        generation_id=group.generation_id + 1,\n"
+                "        protocol_name=group.elected_protocol(),\n",
+                "        generation_id=max(group.generation_id, 1),\n"
+                "        protocol_name=group.elected_protocol(),\n",
+            ),
+        ),
+    ),
 )

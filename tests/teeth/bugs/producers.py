@@ -9,6 +9,7 @@ PRODUCERS: Final = (
         name="window-of-four",
         what="the fifth newest batch of a producer is not recognised as a repeat",
         workload="plain",
+        seeds=50,
         edits=(Edit("core/producers.py", "WINDOW: Final = 5", "WINDOW: Final = 4"),),
     ),
     Bug(
@@ -84,6 +85,18 @@ PRODUCERS: Final = (
                 "core/metadata/shard.py",
                 "ProducerIds(next_id=first + PRODUCER_ID_BLOCK)",
                 "ProducerIds(next_id=first)",
+            ),
+        ),
+    ),
+    Bug(
+        name="sequence-gap-accepted",
+        what="a batch is accepted although one before it is missing",
+        workload="plain",
+        edits=(
+            Edit(
+                "core/producers.py",
+                "if header.base_sequence != expected:",
+                "if header.base_sequence < expected:",
             ),
         ),
     ),

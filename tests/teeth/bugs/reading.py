@@ -110,4 +110,20 @@ READING: Final = (
             ),
         ),
     ),
+    Bug(
+        name="log-start-moves-back",
+        what="deleting records up to an offset below the log start brings the start back",
+        edits=(
+            Edit(
+                "storage/partition_log.py",
+                "self.log_start_offset = max(self.log_start_offset, offset)",
+                "self.log_start_offset = offset",
+            ),
+            Edit(
+                "runtime/partition.py",
+                "        return max(target, self.log_start_offset)\n",
+                "        return target\n",
+            ),
+        ),
+    ),
 )

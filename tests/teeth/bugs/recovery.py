@@ -88,4 +88,42 @@ RECOVERY: Final = (
             ),
         ),
     ),
+    Bug(
+        name="snapshot-too-new",
+        what="a producer snapshot is believed that lies above what was synced",
+        workload="aborts",
+        seeds=40,
+        edits=(
+            Edit(
+                "storage/recovery.py",
+                "usable = stem.isdigit() and offset <= int(stem) <= limit",
+                "usable = stem.isdigit() and offset <= int(stem)",
+            ),
+        ),
+    ),
+    Bug(
+        name="recovery-point-too-new",
+        what="the recovery point is the end of the log, synced or not",
+        workload="flood",
+        seeds=50,
+        edits=(
+            Edit(
+                "runtime/partition.py",
+                "self.recovery_point = max(self.recovery_point, end.offset)",
+                "self.recovery_point = self.log.log_end_offset",
+            ),
+        ),
+    ),
+    Bug(
+        name="unowned-left-open",
+        what="what a power cut left open without a coordinator's entry stays open",
+        workload="aborts",
+        edits=(
+            Edit(
+                "runtime/unowned.py",
+                "            if owner is None or not _explains(",
+                "            if owner is not None and not _explains(",
+            ),
+        ),
+    ),
 )

@@ -81,12 +81,57 @@ TRANSACTIONS: Final = (
         name="end-not-tied-v2",
         what="an EndTxn of the epoch before ends the open transaction (V2)",
         workload="crashes",
-        seeds=30,
         edits=(
             Edit(
                 "core/txn/shard.py",
                 "    _check_epoch(txn, epoch)\n    return EndV2.COMMIT_AT_E",
                 "    return EndV2.COMMIT_AT_E",
+            ),
+        ),
+    ),
+    Bug(
+        name="end-not-tied-v1",
+        what="an EndTxn that was held up in the network ends the next transaction (V1)",
+        workload="late",
+        seeds=40,
+        edits=(
+            Edit(
+                "runtime/transactions.py",
+                "            if connection < known[2]:\n",
+                "            if connection < 0:\n",
+            ),
+        ),
+    ),
+    Bug(
+        name="timeout-never-fires",
+        what="a transaction whose producer is gone stays open",
+        edits=(
+            Edit(
+                "core/txn/shard.py",
+                "overdue = [self._watched[name] for name in self._overdue(now)]",
+                "overdue: list[Watched] = []",
+            ),
+        ),
+    ),
+    Bug(
+        name="old-coordinators-marker",
+        what="a marker of a replaced coordinator is accepted",
+        edits=(
+            Edit(
+                "core/producers.py",
+                "if marker.coordinator_epoch < producer.coordinator_epoch:",
+                "if marker.coordinator_epoch < -1:",
+            ),
+        ),
+    ),
+    Bug(
+        name="repeated-marker-ends-the-next",
+        what="a marker that comes again ends the producer's next transaction (V2)",
+        edits=(
+            Edit(
+                "core/producers.py",
+                "            and marker.producer_epoch != MAX_EPOCH\n",
+                "            and marker.producer_epoch == MAX_EPOCH\n",
             ),
         ),
     ),
