@@ -8,7 +8,6 @@ the app: producers of this process are wrapped.
 """
 
 import logging
-import os
 import signal
 import sys
 import threading
@@ -48,7 +47,8 @@ class Mine(threading.local):
 def reach(step: str) -> None:
     """Where the signal is sent, if this is the step."""
     if step in signals:
-        os.kill(os.getpid(), signals.pop(step))
+        # To this thread: another one could take it while this one goes on.
+        signal.pthread_kill(threading.get_ident(), signals.pop(step))
 
 
 class Recorded(TransactionalProducer):

@@ -99,6 +99,8 @@ def test_a_service_that_stood_still_for_too_long_is_fenced_when_it_wakes(tmp_pat
         run.recorder.note(Op.FAULT, what="pause", target="a")
         run.start("b")
         run.until_copied()
+        # The session is shorter than the transaction may last: its peer may be done before that.
+        assert aftermath.settled(run.servers, (SOURCE, TARGET), prefix="copy-").is_settled
         frozen.send_signal(signal.SIGCONT)
         run.recorder.note(Op.FAULT, what="pause", target="a", over=True)
         run.until_fenced(frozen)

@@ -41,7 +41,8 @@ def test_every_record_counts_once_and_a_restart_goes_on(
         with running(app):
             until("all is copied", is_consumed(servers, name, count))
         done = app.counts()["copy"]
-        assert (done.records, done.aborts) == (40, 0)
+        # When the second worker joins, the first may have to give up a round: it does it again.
+        assert done.records == 40
         assert done.transactions >= 40 / 7
 
     serve(app, 40)

@@ -6,6 +6,7 @@ generation of the group they belong to.
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -100,6 +101,7 @@ def a_copier(oncelog: Oncelog, source: str, target: str, name: str) -> Iterator[
         a_producer(oncelog, transactional_id=f"{source}-{name}") as producer,
         a_consumer(oncelog, group_id=source, **settings) as consumer,
     ):
+        assert consumer.partitions_for_topic(source)  # Before it joins: see `a_consumer`.
         yield Copier(consumer, producer, source, target)
 
 
@@ -191,8 +193,11 @@ def test_a_rebalance_in_the_middle_of_a_transaction_aborts_it(
         with a_copier(oncelog, topic, target, "two") as two:
 
             def is_shared() -> bool:
-                one.consumer.poll(timeout_ms=50)
-                two.consumer.poll(timeout_ms=50)
+                # At once and with patience: a poll that times out while it joins forgets the join.
+                with ThreadPoolExecutor() as pool:
+                    polls = [pool.submit(c.consumer.poll, timeout_ms=5000) for c in (one, two)]
+                for poll in polls:
+                    poll.result()
                 sizes = {len(one.consumer.assignment()), len(two.consumer.assignment())}
                 return sizes == {1, 2}
 
