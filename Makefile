@@ -6,7 +6,7 @@ MVN ?= mvn
 PYTEST_ARGS ?=
 # Two at a time, a file each: many tests wait rather than work, and Spark's take long to begin.
 PARALLEL ?= -n 2 --dist loadfile
-SIM_ARGS ?= --seeds 240 --jobs 2
+SIM_ARGS ?= --seeds 200 --jobs 2
 TEETH_ARGS ?=
 SOAK_ARGS ?= --for 10m
 

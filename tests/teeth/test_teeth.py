@@ -48,10 +48,8 @@ def test_planting_changes_the_copy_and_not_the_package(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workload", WORKLOADS)
-def test_a_harmless_edit_is_not_caught_by_any_seed_that_catches_bugs(
-    workload: Workload, tmp_path: Path
-) -> None:
-    seeds = max(bug.seeds for bug in BUGS if bug.workload == workload)
+def test_a_harmless_edit_is_not_caught(workload: Workload, tmp_path: Path) -> None:
+    seeds = 10  # Of each workload; `make sim` runs many more on the code as it is.
     harmless = Bug(
         name="harmless", what="nothing", edits=(HARMLESS,), workload=workload, seeds=seeds
     )
