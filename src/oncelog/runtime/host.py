@@ -142,8 +142,8 @@ class ShardHost(Generic[Command, Reply, Effect]):
         """Write the present state anew, if most of the log is history.
 
         Until compaction comes this is what keeps the internal logs small. Returns the partition
-        and where it may begin from now on. What a transaction has left pending is in the old part: as long
-        as one is open, nothing is moved.
+        and where it may begin from now on. What a transaction has left pending is in the old part:
+        as long as one is open, nothing is moved.
         """
         log = self._partition.log
         if log.size_bytes < max(min_bytes, REWRITE_FACTOR * self._live_bytes):
@@ -166,7 +166,7 @@ class ShardHost(Generic[Command, Reply, Effect]):
         return self._partition, start
 
     async def wait_committed(self) -> None:
-        """Wait until everything decided so far is committed, and in force."""
+        """Wait until everything decided so far is committed, and its effects have begun."""
         await self._partition.wait_committed(self.end_offset)
 
     @property
@@ -194,10 +194,6 @@ class ShardHost(Generic[Command, Reply, Effect]):
         # No await above this line but in the refusal: that is all the locking a shard needs.
         await self._partition.wait_committed(end_offset)
         return decision.reply
-
-    async def settle(self) -> None:
-        """Wait until all that was decided is committed, and its effects have begun."""
-        await self._partition.wait_committed(self._partition.log.log_end_offset)
 
     def _carry_out(self, decision: Decision[Any, Any, Effect]) -> int:
         """Append and apply; the effects follow by themselves, even if the client hangs up."""

@@ -35,8 +35,6 @@ METADATA_PARTITION: Final = TopicPartition(METADATA_TOPIC, 0)
 METADATA_ID: Final = UUID(int=1)
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 _DELETED: Final = "-delete"
-#: Under such names earlier releases kept directories that they could not place.
-_STRAY: Final = "-stray"
 _TOPIC_ID: Final = re.compile(rb"version: 0\ntopic_id: ([A-Za-z0-9_-]{22})")
 
 
@@ -206,8 +204,6 @@ class LogDirectory:
 
     def _is_partition_directory(self, name: str) -> bool:
         """Only what looks like ours is ever removed."""
-        if name.endswith(_STRAY):
-            return False
         if name.endswith(_DELETED):
             return True
         return PARTITION_METADATA in self.disk.list(name)

@@ -158,7 +158,7 @@ class Node:
         assert self._host is not None, "the node is open"
         if isinstance(command, CreateTopic):
             while self._has_leftovers(command.name):
-                await self._host.settle()
+                await self._host.wait_committed()
                 await self._forget_deleted()
         return await self._host.submit(command)
 
@@ -169,7 +169,7 @@ class Node:
         """
         assert self._host is not None, "the node is open"
         try:
-            await self._host.settle()
+            await self._host.wait_committed()
         except BrokerError as offline:
             return offline
         return error
