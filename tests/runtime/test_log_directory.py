@@ -119,3 +119,22 @@ def test_a_power_cut_brings_no_directory_back_under_a_new_topics_name(flush: str
     world.close()
 
     assert offline == []
+
+
+def test_a_wrong_bit_in_what_a_coordinator_remembers_is_not_taken_for_the_truth(
+    tmp_path: Path,
+) -> None:
+    """The names of topics, here; offsets and transactions are read back in the same way."""
+    path = tmp_path / f"{METADATA_TOPIC}-0" / "00000000000000000000.log"
+
+    async def start() -> None:
+        async with a_core(tmp_path):
+            pass
+
+    asyncio.run(write_some(tmp_path))
+    wrong = bytearray(path.read_bytes())
+    wrong[-1] ^= 1
+    path.write_bytes(wrong)
+
+    with pytest.raises(KafkaStorageError, match="is damaged at offset"):
+        asyncio.run(start())

@@ -11,6 +11,7 @@ from random import Random
 import pytest
 
 from oncelog.core.errors import BrokerError, KafkaStorageError
+from oncelog.core.stability import ENTRY
 from oncelog.core.topic_config import TopicConfig
 from oncelog.core.types import Now
 from oncelog.observe import notes
@@ -532,6 +533,28 @@ def test_c50_d66_a_crash_during_recovery_changes_nothing(seed: int) -> None:
 
     assert len(expected.batches) == 8
     assert steps_of(attempt) > 5
+
+
+def test_what_a_torn_marker_left_in_the_index_of_aborted_transactions_is_dropped() -> None:
+    """P5: also where a snapshot leaves nothing to replay."""
+
+    async def main() -> None:
+        disk = disk_of({})
+        opened = await open_on(disk, ONE_SEGMENT)
+        opened.append(producer_id=1, sequence=0, attributes=TRANSACTIONAL)
+        await opened.logs.close()
+        files = files_of(disk)
+        del files[CLEAN_SHUTDOWN]
+        # Its entry reached the disk, and the marker at offset 1 did not.
+        files[f"{LOG[:-4]}.txnindex"] = ENTRY.pack(0, 1, 0, 1, 0)
+
+        again = await open_on(disk_of(files), ONE_SEGMENT)
+
+        assert again.partition.log.aborted(0, 2) == []
+        assert again.partition.last_stable_offset == 0
+        assert files_of(again.logs.disk)[f"{LOG[:-4]}.txnindex"] == b""
+
+    simulated(main)
 
 
 def test_c50_a_crash_during_recovery_forgets_no_aborted_transaction() -> None:
